@@ -3,7 +3,8 @@
 usage: python benches/estimates.py [--trainer target/release/trainer] [--steps 3] [--out FILE]
 
 Each line is a process of `trainer bench`, which says both: `predicted_peak` follows from the
-configuration alone, `peak` is the most bytes in use in a step. Prints a table and writes
+configuration alone, `peak` is the most bytes in use in a step. Beside them, what was held: `reserved` by the
+allocator, estimated as `predicted_held`, and `smi` by the whole process, as NVML has it. Prints a table and writes
 benches/results/<date>-<device>-estimates.json. Exits with 1 if an estimate is off by more than 10%.
 The CPU's table: cargo test --no-default-features --features cpu --test estimates -- --nocapture
 """
@@ -44,6 +45,11 @@ def toml(value):
     return json.dumps(value)
 
 
+def mib(number):
+    """`number` of bytes in MiB."""
+    return "unknown" if number is None else f"{number / 2**20:.0f}"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--trainer", default="target/release/trainer")
@@ -51,7 +57,8 @@ def main():
     parser.add_argument("--out")
     args = parser.parse_args()
     results, wrong = [], []
-    print("| configuration | settings | predicted, MiB | measured, MiB | off by |\n|---|---|---|---|---|", flush=True)
+    columns = ["predicted, MiB", "measured, MiB", "off by", "predicted held, MiB", "held, MiB", "held over measured", "NVML, MiB"]
+    print(f"| configuration | settings | {' | '.join(columns)} |\n|{'---|' * (2 + len(columns))}", flush=True)
     for name, memory, other in CASES:
         settings = {f"memory.{key}": value for key, value in memory.items()} | other
         shown = ", ".join(f"`{key} = {toml(value)}`" for key, value in settings.items())
@@ -61,7 +68,7 @@ def main():
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             lines = done.stderr.strip().splitlines() or ["nothing was said"]
-            print(f"| {name} | {shown} | | {lines[-1]} | |", flush=True)
+            print(f"| {name} | {shown} | | {lines[-1]} | | | | | |", flush=True)
             wrong.append(shown)
             continue
         result = json.loads(done.stdout)
@@ -69,8 +76,11 @@ def main():
         off = predicted / measured - 1 if measured else float("nan")
         if not abs(off) <= 0.10:
             wrong.append(shown)
-        measured_mib = f"{measured / 2**20:.0f}" if measured else "unknown"
-        print(f"| {name} | {shown} | {predicted / 2**20:.0f} | {measured_mib} | {100 * off:+.1f}% |", flush=True)
+        held = result["ours"]["reserved"]
+        over = f"{held / measured:.3f}" if held and measured else "unknown"
+        numbers = [mib(result["ours"][key]) for key in ("predicted_held", "reserved")]
+        cells = [mib(predicted), mib(measured), f"{100 * off:+.1f}%", *numbers, over, mib(result["ours"]["smi"])]
+        print(f"| {name} | {shown} | {' | '.join(cells)} |", flush=True)
         results.append(result)
     if results:
         device = results[0]["device"].split(", ")

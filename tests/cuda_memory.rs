@@ -102,11 +102,12 @@ fn chunks_until_full(gpu: &Gpu) -> Vec<Buffer> {
     held
 }
 
-/// Each on a thread, which has pages of its own.
+/// Each on a thread, which has memory of its own; with an evaluation between steps, whose passes lie in theirs.
 #[test]
-fn steps_hold_the_pages_that_were_chosen_for_them_and_no_more() {
+fn steps_hold_the_memory_that_was_chosen_for_them_and_no_more() {
     for (config, set) in [
         ("benches/configs/densenet121.toml", "memory.dense_layers='share'"),
+        ("benches/configs/densenet121.toml", "memory.checkpointing='every'"),
         ("benches/configs/densenet121.toml", "memory.micro_batch=16"),
         ("benches/configs/resnet50.toml", "memory.precision='fp32'"),
     ] {
@@ -115,15 +116,16 @@ fn steps_hold_the_pages_that_were_chosen_for_them_and_no_more() {
             let before = Meter::open(&device).read().reserved.expect("is known");
             let plan = plan(config, &[set]);
             let mut steps = Bench::new(&plan).expect("opens");
-            for _ in 0..4 {
+            for _ in 0..2 {
                 steps.step().expect("fits");
+                steps.step().expect("fits");
+                steps.evaluate().expect("fits");
             }
             let used = steps.memory();
             let held = used.reserved.expect("is known") - before;
             let predicted = steps.predicted_held(&plan).expect("is known");
             println!("{config} {set}: {held} held, {predicted} predicted, {used:?}");
-            // A page of the stream of copies.
-            assert!(held <= predicted + 16 * MIB, "{config} {set}: {held} of {predicted}");
+            assert!(held <= predicted, "{config} {set}: {held} of {predicted}");
             drop(steps);
             device.memory_cleanup();
         });
@@ -143,6 +145,15 @@ fn bench() -> Bench {
     let set = ["device.use='cuda'", "data.image.size=[256,256]", "train.batch_size=128"];
     let plan = plan(SMALL, &set);
     Bench::new(&plan).expect("opens")
+}
+
+/// Steps that have no memory for their passes yet: where there is some already, what others take later cannot stop them.
+fn without_reserve() -> Bench {
+    let mut steps = bench();
+    let passes = steps.trainer.planner.held().expect("all stages are fused").passes;
+    steps.trainer.place_passes(None);
+    steps.trainer.ranks[0].replica.passes = Some(passes);
+    steps
 }
 
 /// Fused layers, and layers that are not.
@@ -165,7 +176,7 @@ fn a_step_that_ran_out_of_memory_can_be_taken_once_there_is_some() {
     drop(undisturbed);
     device.memory_cleanup();
 
-    let mut disturbed = bench();
+    let mut disturbed = without_reserve();
     let images = disturbed.trainer.ranks[0].replica.strategy.micro_batch;
     let held = ballast(&gpu, 0);
     for _ in 0..2 {
@@ -183,10 +194,27 @@ fn a_step_that_ran_out_of_memory_can_be_taken_once_there_is_some() {
 }
 
 #[test]
+fn a_run_that_has_its_memory_goes_on_where_others_fill_the_card() {
+    let (device, gpu) = gpu();
+    let mut undisturbed = bench();
+    let expected = [(); 2].map(|()| undisturbed.step().expect("fits"));
+    drop(undisturbed);
+    device.memory_cleanup();
+
+    let mut disturbed = bench();
+    let first = disturbed.step().expect("fits");
+    // On a thread of its own, whose pages are others.
+    let held = std::thread::spawn(move || ballast(&gpu, 0)).join().expect("fills the card");
+    assert_eq!([first, disturbed.step().expect("has its memory")], expected);
+    assert!(disturbed.trainer.backoffs.is_empty());
+    drop(held);
+}
+
+#[test]
 fn a_step_that_does_not_fit_goes_on_as_one_that_began_so() {
     let (device, gpu) = gpu();
-    let mut disturbed = bench();
-    let held = ballast(&gpu, 3);
+    let mut disturbed = without_reserve();
+    let held = ballast(&gpu, 2);
     let first = disturbed.step().expect("fits in parts");
     drop(held);
     let images = disturbed.trainer.ranks[0].replica.strategy.micro_batch;

@@ -324,14 +324,14 @@ impl Bench {
         estimate
     }
 
-    /// Bytes that this process was estimated to hold of a GPU: the pages of its steps and the batch that stays
+    /// Bytes that this process was estimated to hold of a GPU: the memory of its steps and the batch that stays
     /// there, without the context; `None` where nothing is known.
     pub fn predicted_held(&self, plan: &Plan) -> Option<u64> {
         let kept = match self.batches {
             Batches::Kept { .. } => plan.batch_on_gpu(),
             Batches::Loaded { .. } => 0,
         };
-        Some(self.trainer.planner.pages()?.bytes() + kept)
+        Some(self.trainer.planner.held()?.bytes() + kept)
     }
 
     /// What memory the steps so far have left in use, with the exact peak of a further one, which is on

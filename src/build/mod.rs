@@ -361,10 +361,13 @@ fn trainer(
     let (mut ranks, mut initial) = (Vec::with_capacity(devices.len()), None);
     // Before anything lies on the device. Several take their steps on threads of their own, each of which
     // has pages of its own.
-    let mut outgrows_pages = false;
+    let (mut passes, mut outgrows_pages) = (None, false);
     if let [device] = &devices[..] {
-        match planner.pages() {
-            Some(pages) => hold(device, pages),
+        match planner.held() {
+            Some(held) => {
+                hold(device, held.pages);
+                passes = Some(held.passes);
+            }
             None => outgrows_pages = is_gpu(device),
         }
     }
@@ -389,7 +392,7 @@ fn trainer(
     }
     let (batch_norm, processes) = (plan.batch_norm, None);
     let (upcoming, backoffs, usage, courses) = (None, Vec::new(), Vec::new(), None);
-    let trainer = Trainer {
+    let mut trainer = Trainer {
         ranks,
         depth,
         threads,
@@ -404,11 +407,12 @@ fn trainer(
         usage,
         courses,
     };
+    trainer.place_passes(passes);
     Ok((trainer, initial))
 }
 
-/// Takes the pages of `device` that steps lie in. Where they cannot be had, the allocator takes those that it
-/// needs, as it does without.
+/// Takes the pages of `device` that all lies in but what passes take. Where they cannot be had, the allocator takes those that
+/// it needs, as it does without.
 #[cfg(feature = "cuda")]
 fn hold(device: &Device, pages: Pages) {
     if let Some(gpu) = Gpu::of(device) {

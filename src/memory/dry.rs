@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::BufferLifetime;
+use super::{BufferLifetime, StepOperation};
 
 /// Bytes of maps `[images, channels, height, width]` with numbers of `number` bytes on a GPU, where CubeCL lays out
 /// the rows: each begins at a multiple of 512 bytes, or of the next power of two where a row is less.
@@ -37,6 +37,8 @@ struct Counts {
 struct Record {
     buffers: Vec<BufferLifetime>,
     clock: u64,
+    /// The operation under way.
+    operation: Option<StepOperation>,
 }
 
 impl DryAllocator {
@@ -58,6 +60,21 @@ impl DryAllocator {
         Some(note(&mut record, now))
     }
 
+    /// What passes take from now on, they take in this operation.
+    pub fn begin(&self, operation: StepOperation) {
+        self.at_a_time(|record, _| record.operation = Some(operation));
+    }
+
+    /// Memory of `bytes` bytes for a pass of a fused stage.
+    pub fn take_in_pass(&self, bytes: u64) -> DryBuffer {
+        let taken = self.take(bytes);
+        self.at_a_time(|record, _| {
+            let operation = record.operation;
+            record.buffers.last_mut().map(|buffer| buffer.pass = operation)
+        });
+        taken
+    }
+
     /// Memory of `bytes` bytes.
     pub fn take(&self, bytes: u64) -> DryBuffer {
         self.0.live.fetch_add(bytes, Relaxed);
@@ -65,7 +82,13 @@ impl DryAllocator {
         self.touch(0);
         let number = self.0.taken.fetch_add(1, Relaxed);
         self.at_a_time(|record, now| {
-            record.buffers.push(BufferLifetime { bytes, from: now, to: u64::MAX, used: now });
+            record.buffers.push(BufferLifetime {
+                bytes,
+                from: now,
+                to: u64::MAX,
+                used: now,
+                pass: None,
+            });
         });
         DryBuffer(Arc::new(Block { number, bytes, allocator: self.clone() }))
     }

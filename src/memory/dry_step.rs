@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::schedule::{Action, Operation, Schedule};
-use super::{BufferLifetime, DryAllocator, DryBuffer, Footprint, Keep};
+use super::{BufferLifetime, DryAllocator, DryBuffer, Footprint, Keep, StepOperation};
 
 /// What flows between stages on sizes alone; only stages of a kind know what it is.
 pub type DryFlow = Rc<dyn Any>;
@@ -134,7 +134,8 @@ impl DrySteps<'_> {
         let mut images = self.ahead.map(|bytes| self.memory.take(bytes));
         for step in 0..steps {
             let mut places = Places { images, ..Places::default() };
-            for operation in &self.schedule.operations {
+            for (number, operation) in self.schedule.operations.iter().enumerate() {
+                self.memory.begin(StepOperation { step, operation: number });
                 self.run(operation, &mut places)?;
             }
             let Places { gradients, images: next, .. } = places;

@@ -8,7 +8,7 @@ use super::measure;
 use super::offload::{OffloadError, OffloadTensor, OffloadTicket, Store};
 use super::schedule::{Action, Aside, Operation, Schedule};
 use super::stage::Statistics;
-use super::{Activation, Chain, Gradients, Keep, Pass, Purpose, Saved, fault};
+use super::{Activation, Chain, Gradients, Keep, Pass, Purpose, Saved, UnderWay, fault};
 use crate::parallel::course::{self, Doing};
 use crate::parallel::{Flow, Link, Member, Part};
 
@@ -118,8 +118,10 @@ pub fn train_part(
     let mut places = Places::default();
     let row = key.row.filter(|row| key.parts.first().is_some_and(|part| part.ranks == row.ranks()));
     let last_backward = schedule.last_backward();
+    let (repeated, under_way) = (schedule.repeated(), UnderWay::default());
     for (number, operation) in schedule.operations.iter().enumerate() {
         fault::check();
+        under_way.at(repeated[number]);
         begin(chain, operation);
         let begun = Instant::now();
         let Operation { stage, micro, action } = *operation;

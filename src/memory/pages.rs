@@ -18,6 +18,17 @@ pub struct BufferLifetime {
     pub to: u64,
     /// When it is launched with last.
     pub used: u64,
+    /// In which operation of which step a pass of a fused stage takes it; none where something else does.
+    pub pass: Option<StepOperation>,
+}
+
+/// An operation of a step's schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepOperation {
+    /// The number of the step.
+    pub step: usize,
+    /// The number of the operation.
+    pub operation: usize,
 }
 
 /// Pages of an allocator.
@@ -189,7 +200,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn buffer(mib: u64, from: u64, to: u64) -> BufferLifetime {
-        BufferLifetime { bytes: mib * MIB, from, to, used: to }
+        BufferLifetime { bytes: mib * MIB, from, to, used: to, pass: None }
     }
 
     /// The third buffer does not go where the first was, in one page or behind it in pages of 60 MiB; in pages

@@ -1,5 +1,7 @@
 //! Schedules: what is done to which stage and micro-batch, in which order.
 
+use std::collections::BTreeMap;
+
 use super::Keep;
 use crate::parallel::{Flow, Half, PipelinePlace};
 
@@ -181,6 +183,26 @@ impl Schedule {
         let operations =
             (0..micros).flat_map(|micro| Writer::new(stages, micro, None).step(frozen, tree));
         Self { operations: operations.collect(), frozen, returns: false }
+    }
+
+    /// For each operation the number of the one that it repeats: from the second micro-batch on all do the same. Those of the
+    /// first two repeat none, and have their own numbers.
+    pub fn repeated(&self) -> Vec<usize> {
+        let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut second = Vec::new();
+        let each = self.operations.iter().enumerate().map(|(number, operation)| {
+            let place = counts.entry(operation.micro).or_default();
+            *place += 1;
+            match operation.micro {
+                0 => number,
+                1 => {
+                    second.push(number);
+                    number
+                }
+                _ => second.get(*place - 1).copied().unwrap_or(number),
+            }
+        });
+        each.collect()
     }
 
     /// For each stage that goes back, the number of the operation after which its gradients are all there.
@@ -383,6 +405,24 @@ mod tests {
         assert_eq!(twice.operations.len(), 14);
         assert_eq!(twice.operations[..7], schedule.operations);
         assert_eq!(twice.last_backward(), [Some(13), Some(12), Some(11)]);
+    }
+
+    #[test]
+    fn later_micro_batches_repeat_the_second() {
+        let tree = CheckpointPlan::segments(&[2, 1]);
+        let alternate = part(0, 3, PipelineSchedule::OneForwardOneBackward);
+        for schedule in
+            [Schedule::of_plan(&tree, 3, 4), Schedule::in_pipeline(alternate, 0, &tree, 3, 4)]
+        {
+            let operations = &schedule.operations;
+            for (operation, repeated) in operations.iter().zip(schedule.repeated()) {
+                let Operation { stage, micro, action } = *operation;
+                let expected = Operation { stage, micro: micro.min(1), action };
+                assert_eq!(operations[repeated], expected);
+            }
+        }
+        let one = Schedule::of_plan(&tree, 3, 1);
+        assert_eq!(one.repeated(), (0..one.operations.len()).collect::<Vec<_>>());
     }
 
     #[test]

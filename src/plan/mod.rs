@@ -33,6 +33,7 @@ pub use arrangement::Arrangement;
 pub use costs::Costs;
 pub use device::DevicePlan;
 pub use estimate::{DeviceEstimate, Estimator, StepEstimate};
+pub use held::HeldMemory;
 pub use machine::Machine;
 pub use monitor::Monitor;
 pub use pipeline::PipelinePlan;

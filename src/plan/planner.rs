@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::limits::what_would_fit;
 use super::preference::{Preference, preferred_with_split};
 use super::price;
-use super::{Estimator, Machine, MemorySettings, Plan, StepEstimate};
+use super::{Estimator, HeldMemory, Machine, MemorySettings, Plan, StepEstimate};
 use crate::choice::{Choice, NoSettings};
 use crate::fault::{Fault, fault};
-use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Pages, Strategy};
+use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Strategy};
 use crate::ops::gpu::Kernel;
 use crate::parallel::BatchNormOver;
 use crate::screen::{Bytes, counted};
@@ -180,12 +180,9 @@ impl Planner {
         }
     }
 
-    /// The pages of a GPU's memory that steps are to be taken in, which must be free: see
-    /// [`Estimator::pages`].
-    pub fn pages(&self) -> Option<Pages> {
-        let mut estimator = Estimator::within(&self.plan, self.machine, self.budget);
-        let pages = estimator.pages(&self.settings)?;
-        self.machine.free.is_none_or(|free| pages.bytes() <= free).then_some(pages)
+    /// The memory of a GPU that steps are to be taken in: see [`Estimator::held`].
+    pub fn held(&self) -> Option<HeldMemory> {
+        Estimator::within(&self.plan, self.machine, self.budget).held(&self.settings)
     }
 
     /// Bytes of the longest message between the devices of a pipeline: a micro-batch where it goes from one to the next.

@@ -11,7 +11,7 @@ use super::outputs_of_all::of_all;
 use super::usage::Usage;
 use crate::data::{Batch, Dataset, Targets};
 use crate::memory::measure::broken_off;
-use crate::memory::{OutOfMemory, Parameter};
+use crate::memory::{OutOfMemory, Parameter, Placement};
 use crate::ops::gpu::{Buffer, Exchanges};
 use crate::parallel::course::{Course, Doing, note, recorded};
 use crate::parallel::processes::Processes;
@@ -274,6 +274,7 @@ impl Trainer {
         let (count, over) = (images.count(), self.batch_norm);
         let assessed = self.within_memory(count, Work::Step, |rank, seat, parts, next| {
             let Rank { replica, updater } = rank;
+            replica.reserve().unwrap_or_else(|out_of_memory| out_of_memory.throw());
             let synced = Some(&seat.row).filter(|_| over == BatchNormOver::Sync);
             let link = replica.link(&seat.column);
             // The cards of a grid of pipelines have room for messages, and add up gradients afterwards.
@@ -555,6 +556,7 @@ impl Trainer {
             return Err(TrainError::OutOfMemory { at_once: from, out_of_memory, advice });
         };
         self.set_strategies();
+        self.place_passes(self.planner.held().map(|held| held.passes));
         let to = match back_off {
             BackOff::Again => from,
             BackOff::Fewer => self.planner.settings().micro_batch,
@@ -562,6 +564,15 @@ impl Trainer {
         let wanted = out_of_memory.wanted;
         self.backoffs.push(Backoff { from, to, evaluating: false, wanted });
         Ok(())
+    }
+
+    /// The passes of steps are to lie as `passes` has it, where one device takes them and that is known; what there was for
+    /// them goes. Memory for that is taken now, or else by the next step, which fails where there is not so much.
+    pub fn place_passes(&mut self, passes: Option<Placement>) {
+        if let [rank] = &mut self.ranks[..] {
+            rank.replica.passes = Some(passes.unwrap_or_default());
+            let _ = rank.replica.reserve();
+        }
     }
 
     /// The same for an evaluation, whose numbers do not depend on how many images are computed at once:

@@ -15,10 +15,12 @@ use super::{BatchPart, Evaluating, Images, LossSums, TrainError};
 use crate::data::{Batch, Dataset, Standardizer, Targets};
 #[cfg(feature = "cuda")]
 use crate::memory::check_allocated;
-use crate::memory::{Activation, Chain, Precision, Strategy, catch_out_of_memory, executor};
+use crate::memory::{
+    Activation, Chain, OutOfMemory, Placement, Precision, Strategy, catch_out_of_memory, executor,
+};
 use crate::model::HeadConfig;
 #[cfg(feature = "cuda")]
-use crate::ops::gpu::Buffer;
+use crate::ops::gpu::{Buffer, Gpu, Reserved};
 use crate::parallel::{Flow, Link};
 
 /// A head of the model.
@@ -39,6 +41,9 @@ pub struct Inference {
     device: Device,
     precision: Precision,
     ahead: Ahead,
+    /// The memory of passes.
+    #[cfg(feature = "cuda")]
+    reserved: Option<Reserved>,
 }
 
 impl Inference {
@@ -48,7 +53,15 @@ impl Inference {
         let heads = heads.iter().map(|config| Head { config: config.clone(), standardizer: None });
         let chain = chain.cast(precision.parameters());
         let ahead = Ahead::new(&device, precision);
-        Self { chain, heads: heads.collect(), device, precision, ahead }
+        Self {
+            chain,
+            heads: heads.collect(),
+            device,
+            precision,
+            ahead,
+            #[cfg(feature = "cuda")]
+            reserved: None,
+        }
     }
 
     /// Where it is.
@@ -263,6 +276,31 @@ impl Inference {
         self.ahead.send(None);
         // Pages as large as what did not fit are of no more use.
         self.device.memory_cleanup();
+    }
+
+    /// Takes memory of a GPU in which the passes of the steps that the current thread takes lie as `passes` has it; none where that is
+    /// empty. What it had for them before goes.
+    ///
+    /// # Errors
+    /// When there is not so much memory; then passes take theirs from the allocator.
+    pub fn reserve(&mut self, passes: &Placement) -> Result<(), OutOfMemory> {
+        // The weights that the last pass has read lie there.
+        self.chain.map_buckets(|_, value| value);
+        #[cfg(feature = "cuda")]
+        {
+            self.reserved = None;
+            if passes.bytes > 0
+                && let Some(gpu) = Gpu::of(&self.device)
+            {
+                let failed = |text: String| OutOfMemory::in_text(&text);
+                self.reserved = match gpu.reserve(passes) {
+                    Ok(reserved) => Some(reserved),
+                    Err(text) => return failed(text).map_or(Ok(()), Err),
+                };
+            }
+        }
+        let _ = passes;
+        Ok(())
     }
 
     /// The targets, standardised where heads are.

@@ -11,7 +11,9 @@ use crate::data::Targets;
 use crate::loss::{AucMargin, AucVariables, Loss};
 use crate::memory::executor::StepKey;
 use crate::memory::offload::Store;
-use crate::memory::{Activation, Gradients, Statistics, Strategy, executor, statistics};
+use crate::memory::{
+    Activation, Gradients, OutOfMemory, Placement, Statistics, Strategy, executor, statistics,
+};
 use crate::parallel::{Link, Member, Part};
 
 /// A model on one device with its losses: computes gradients, and evaluates. It changes no weights.
@@ -20,6 +22,8 @@ pub struct Replica {
     pub inference: Inference,
     /// How a share is taken: in which parts, and what is kept of each.
     pub strategy: Strategy,
+    /// Where its passes are to lie, as long as there is no memory for that yet.
+    pub passes: Option<Placement>,
     /// One for each head.
     losses: Vec<Box<dyn Loss>>,
     /// Where what the strategy moves off the device waits.
@@ -74,7 +78,19 @@ impl Replica {
         store: Store,
         seed: u64,
     ) -> Self {
-        Self { inference, strategy, losses, store, seed }
+        Self { inference, strategy, passes: None, losses, store, seed }
+    }
+
+    /// Takes the memory of [`Replica::passes`].
+    ///
+    /// # Errors
+    /// When there is not so much; it is yet to be taken then.
+    pub fn reserve(&mut self) -> Result<(), OutOfMemory> {
+        if let Some(passes) = &self.passes {
+            self.inference.reserve(passes)?;
+            self.passes = None;
+        }
+        Ok(())
     }
 
     /// What connects it with the other devices of its pipeline, where it has a part of the model only;

@@ -50,8 +50,9 @@ impl CudaMemory {
     /// Bytes in use and reserved, once everything asked for is queued.
     fn usage(&self) -> Option<(u64, u64)> {
         let usage = self.device.memory_pool_usage()?;
-        self.most.bytes.fetch_max(usage.bytes_in_use, Ordering::Relaxed);
-        Some((usage.bytes_in_use, usage.bytes_reserved))
+        let live = usage.bytes_in_use - self.gpu.free_in_arenas();
+        self.most.bytes.fetch_max(live, Ordering::Relaxed);
+        Some((live, usage.bytes_reserved))
     }
 
     pub fn read(&self) -> MemoryUse {

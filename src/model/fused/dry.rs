@@ -65,7 +65,7 @@ impl<'a, P: Program> DryRun<'a, P> {
         let over = over(self.program.norm(), images);
         let run = Run { kernels, values, records, trains, over, keeps, synced: None, pass };
         let (output, kept) = self.program.forward(&run, input);
-        (self.tables.output(kernels, output, images), kept)
+        (self.tables.output(&self.kernels, output, images), kept)
     }
 
     /// The kernels launched in training and in evaluation on an input of `shape`.
@@ -111,7 +111,7 @@ impl<'a, P: Program> DryRun<'a, P> {
         let back = Back { kernels, values: &self.values, room: &room, over, synced: None };
         let gradient = self.tables.gradient(kernels, gradient, images);
         let found = self.program.backward(&back, kept.expect("was to be kept"), gradient);
-        self.tables.gradients(kernels, room);
+        self.tables.gradients(&self.kernels, room);
         found
     }
 
@@ -270,10 +270,15 @@ impl<P: Program> DryProgram<P> {
         }
     }
 
-    fn values(&self) -> Rc<Values> {
+    fn values(&self, kernels: &Kernels, trains: bool) -> Rc<Values> {
+        let mut known = self.values.borrow_mut();
+        if let Some(values) = &*known {
+            return Rc::clone(values);
+        }
         let of_kind = |kind: usize| self.parameters[kind].clone();
-        let read = || Rc::new(self.layout.values(&self.kernels, &self.tables, of_kind));
-        Rc::clone(self.values.borrow_mut().get_or_insert_with(read))
+        let values = Rc::new(self.layout.values(kernels, &self.tables, of_kind));
+        *known = trains.then(|| Rc::clone(&values));
+        values
     }
 }
 
@@ -295,10 +300,11 @@ impl<P: Program> DryStage for DryProgram<P> {
         trains: bool,
         first: bool,
     ) -> (DryFlow, Option<Box<dyn Any>>) {
-        let values = self.values();
+        let kernels = &self.kernels.of_a_pass();
+        let values = self.values(kernels, trains);
         let records = if first && trains { self.layout.records(&self.kernels) } else { None };
         let run = Run {
-            kernels: &self.kernels.of_a_pass(),
+            kernels,
             values: &values,
             records: records.as_ref(),
             trains,
@@ -312,30 +318,30 @@ impl<P: Program> DryStage for DryProgram<P> {
             Err(input) => value(input),
         };
         let (output, kept) = self.program.forward(&run, input);
-        let output = self.tables.output(run.kernels, output, self.shape[0]);
+        let output = self.tables.output(&self.kernels, output, self.shape[0]);
         drop(records.map(|records| self.tables.statistics(&self.kernels, records)));
         (Rc::new(output), kept.map(|kept| Box::new(kept) as Box<dyn Any>))
     }
 
     fn checkpoint(&self, input: &DryFlow) -> DryFlow {
         let aside = match input.downcast_ref::<Value>() {
-            Some(Value::Map(map)) => self.program.checkpoint(&self.kernels, map),
+            Some(Value::Map(map)) => self.program.checkpoint(&self.kernels.of_a_pass(), map),
             _ => None,
         };
         aside.map_or_else(|| Rc::clone(input), |aside| Rc::new(Value::Map(aside)))
     }
 
     fn backward(&self, kept: Box<dyn Any>, gradient: DryFlow) -> (Option<DryFlow>, Vec<DryBuffer>) {
-        let values = self.values();
+        let kernels = &self.kernels.of_a_pass();
+        let values = self.values(kernels, true);
         let kept = kept.downcast::<P::Saved>().unwrap_or_else(|_| panic!("another stage kept it"));
         let room = self.layout.room(&self.kernels);
-        let kernels = &self.kernels.of_a_pass();
         let over = over(self.program.norm(), self.shape[0]);
         let back = Back { kernels, values: &values, room: &room, over, synced: None };
         let gradient = self.tables.gradient(kernels, value(gradient), self.shape[0]);
         let found = self.program.backward(&back, *kept, gradient);
         let found = found.map(|found| Rc::new(Value::Map(found)) as DryFlow);
-        let all = self.tables.gradients(kernels, room);
+        let all = self.tables.gradients(&self.kernels, room);
         (found, all.iter().map(|all| all.counted().clone()).collect())
     }
 

@@ -61,13 +61,17 @@ impl<P: Program> ProgramStage<P> {
         Self { name, kernels, program, layout, buckets, tables, padding, values }
     }
 
-    /// The parameters as the kernels read them.
-    fn values(&self) -> Arc<Values> {
-        let read = || {
-            let all = |kind: usize| Buffer::of_tensor(self.bucket(kind).value.clone());
-            Arc::new(self.layout.values(&self.kernels, &self.tables, all))
-        };
-        Arc::clone(self.values.borrow_mut().get_or_insert_with(read))
+    /// The parameters as the `kernels` of a pass read them. Passes that train read them once until they change; others, between
+    /// which and the next step nothing is to lie in the memory of passes, each for itself.
+    fn values(&self, kernels: &Kernels, trains: bool) -> Arc<Values> {
+        let mut known = self.values.borrow_mut();
+        if let Some(values) = &*known {
+            return Arc::clone(values);
+        }
+        let all = |kind: usize| Buffer::of_tensor(self.bucket(kind).value.clone());
+        let values = Arc::new(self.layout.values(kernels, &self.tables, all));
+        *known = trains.then(|| Arc::clone(&values));
+        values
     }
 
     /// The input as the program takes it, and its numbers if it came as a tensor.
@@ -159,8 +163,8 @@ impl<P: Program> Stage for ProgramStage<P> {
         pass: &Pass,
         statistics: &mut Statistics,
     ) -> (Activation, Option<Saved>) {
-        let values = self.values();
         let kernels = self.kernels.of_a_pass();
+        let values = self.values(&kernels, pass.trains());
         let batch = input.shape().batch();
         let (input, as_tensor) = self.value(input);
         let reports = pass.purpose() == Purpose::First;
@@ -185,7 +189,7 @@ impl<P: Program> Stage for ProgramStage<P> {
             let moving = gpu.tensor(&all, [all.len()]);
             statistics.insert(self.bucket(RUNNING).key().to_owned(), moving);
         }
-        let output = match self.tables.output(&kernels, output, batch) {
+        let output = match self.tables.output(&self.kernels, output, batch) {
             Value::Features(features) => {
                 Activation::Features(gpu.tensor(&features, [batch, features.len() / batch]))
             }
@@ -199,7 +203,7 @@ impl<P: Program> Stage for ProgramStage<P> {
 
     fn checkpoint(&self, input: &Activation) -> Activation {
         let Activation::Device(map) = input else { return input.clone() };
-        match self.program.checkpoint(&self.kernels, map) {
+        match self.program.checkpoint(&self.kernels.of_a_pass(), map) {
             Some(aside) => Activation::Device(Box::new(aside)),
             None => input.clone(),
         }
@@ -211,14 +215,14 @@ impl<P: Program> Stage for ProgramStage<P> {
         gradient: Activation,
         gradients: &mut Gradients,
     ) -> Option<Activation> {
-        let values = self.values();
+        let kernels = self.kernels.of_a_pass();
+        let values = self.values(&kernels, true);
         let SavedPass { kept, as_tensor, over, synced } =
             *saved.open::<SavedPass<P::Saved>>(&self.name);
         let batch = gradient.shape().batch();
-        let gradient = self.tables.gradient(&self.kernels, self.gradient(gradient), batch);
         let room = self.layout.room(&self.kernels);
         let synced = synced.as_ref();
-        let kernels = self.kernels.of_a_pass();
+        let gradient = self.tables.gradient(&kernels, self.gradient(gradient), batch);
         let back = Back { kernels: &kernels, values: &values, room: &room, over, synced };
         let found = self.program.backward(&back, kept, gradient);
         self.add_gradients(room, gradients);

@@ -63,6 +63,11 @@ impl DryGpu {
         self.allocator.take(bytes.next_multiple_of(Self::ALIGNMENT))
     }
 
+    /// The same for a pass of a fused stage.
+    pub fn take_in_pass(&self, bytes: u64) -> DryBuffer {
+        self.allocator.take_in_pass(bytes.next_multiple_of(Self::ALIGNMENT))
+    }
+
     /// What counts its memory.
     pub fn allocator(&self) -> &DryAllocator {
         &self.allocator

@@ -96,12 +96,26 @@ impl Gpu {
 
     /// Room for `length` elements, whose values are whatever was there before.
     pub fn empty(&self, length: usize, storage: Storage) -> Buffer {
-        // A kernel may be given a buffer it has no use for; the allocator has no empty ones.
-        let bytes = (length * storage.bytes()).max(16);
+        let bytes = bytes(length, storage);
         match &self.0 {
             #[cfg(feature = "cuda")]
             Backend::Cuda(cuda) => cuda.empty(bytes, length, storage),
             Backend::Dry(dry) => Buffer::dry(dry.take(bytes as u64), storage, length),
+        }
+    }
+
+    /// The same for a pass of a fused stage: in the current thread's [`Arena`](super::Arena), where it has one with room.
+    pub fn empty_in_pass(&self, length: usize, storage: Storage) -> Buffer {
+        match &self.0 {
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(cuda) => {
+                let placed = cuda.arena().and_then(|arena| arena.take(length, storage));
+                placed.unwrap_or_else(|| self.empty(length, storage))
+            }
+            Backend::Dry(dry) => {
+                let taken = dry.take_in_pass(bytes(length, storage) as u64);
+                Buffer::dry(taken, storage, length)
+            }
         }
     }
 
@@ -197,6 +211,11 @@ impl Gpu {
             Backend::Dry(dry) => dry.launch(kernel, grid, arguments, products),
         }
     }
+}
+
+/// Bytes of the memory of so many elements. A kernel may be given a buffer it has no use for; allocators have no empty ones.
+pub(super) fn bytes(length: usize, storage: Storage) -> usize {
+    (length * storage.bytes()).max(16)
 }
 
 /// The last argument of a kernel: a structure of 32-bit fields.

@@ -187,12 +187,20 @@ impl Kernels {
 
     /// Room for activations.
     pub fn elements(&self, length: usize) -> Buffer {
-        self.gpu.empty(length, self.element.storage())
+        self.empty(length, self.element.storage())
     }
 
     /// Room for 32-bit numbers.
     pub(super) fn floats(&self, length: usize) -> Buffer {
-        self.gpu.empty(length, Storage::F32)
+        self.empty(length, Storage::F32)
+    }
+
+    /// Room for elements of some type. That of a pass ([`Kernels::of_a_pass`]) lies where the step's placement has it.
+    pub(super) fn empty(&self, length: usize, storage: Storage) -> Buffer {
+        match self.pass {
+            Some(_) => self.gpu.empty_in_pass(length, storage),
+            None => self.gpu.empty(length, storage),
+        }
     }
 
     /// Room for a few 32-bit numbers, such as statistics: in memory that it shares with others in a pass
@@ -247,7 +255,9 @@ impl Kernels {
     /// The affine map that changes nothing, for `channels` channels.
     pub(super) fn identity(&self, channels: usize) -> Affine {
         let made = || {
-            let [scale, shift] = [1.0, 0.0].map(|value| self.filled(channels, value));
+            // It outlives the pass.
+            let [scale, shift] =
+                [1.0, 0.0].map(|value| self.fill(self.gpu.floats(channels), value));
             Affine { scale, shift, over: Over::Batch }
         };
         let mut kept = self.identity.lock().unwrap_or_else(PoisonError::into_inner);

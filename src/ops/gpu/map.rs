@@ -45,7 +45,12 @@ impl DeviceMap {
                 // Images of one channel are in this order already.
                 let data = match channels == 1 {
                     true => ChannelsLast::new(images.buffer, pixels, channels),
-                    false => kernels.empty_map(pixels, channels),
+                    // A tensor of Burn's.
+                    false => {
+                        let length = pixels * channels;
+                        let buffer = kernels.gpu.empty(length, kernels.element.storage());
+                        ChannelsLast::new(buffer, pixels, channels)
+                    }
                 };
                 Self::new(kernels, data, [batch, height, width])
             }

@@ -10,6 +10,8 @@
 //! needs a device lies in `cuda`: there, buffers come from Burn's tensors and become tensors again
 //! without a copy.
 
+#[cfg(any(feature = "cuda", test))]
+mod arena;
 mod arrays;
 mod buffer;
 mod channel_parts;
@@ -68,8 +70,8 @@ pub use conv::Convolution;
 pub use conv2d::{Conv2d, Nchw};
 #[cfg(feature = "cuda")]
 pub use cuda::{
-    Carry, Compiler, Download, Downloads, Fence, Identity, Offered, Reading, Room, Uploads,
-    hand_over_generated,
+    Carry, Compiler, Download, Downloads, Fence, Identity, Offered, Reading, Reserved, Room,
+    Uploads, hand_over_generated,
 };
 pub use dropout::dropout_mask;
 pub use dry::{DryGpu, Work};

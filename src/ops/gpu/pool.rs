@@ -13,7 +13,8 @@ impl Kernels {
     /// The features of `batch` images, `[batch, channels]` in 32 bits.
     pub fn global_pool_forward(&self, map: &ChannelsLast, batch: usize, affine: &Affine) -> Buffer {
         let (channels, over) = (map.channels(), affine.over);
-        let features = self.floats(batch * channels);
+        // They leave the stage as a tensor.
+        let features = self.gpu.floats(batch * channels);
         let rows = batch / over.images();
         let sizes =
             Sizes::new().int(rows).int(map.pixels() / batch).int(channels).int(map.stride());

@@ -109,7 +109,7 @@ impl Kernels {
         let batch = images.shape[0];
         let ([height, width], [out_height, out_width]) = (images.convolved(), images.pooled());
         let channels = convolved.channels();
-        let index = self.gpu.empty(batch * out_height * out_width * channels / 8, Storage::U32);
+        let index = self.empty(batch * out_height * out_width * channels / 8, Storage::U32);
         let (over, batch) = (affine.over, batch / affine.over.images());
         let groups = blocks(batch * out_height * blocks(out_width, 4), 32);
         let rows = groups.min(blocks(8 * self.multiprocessors, over.images()));

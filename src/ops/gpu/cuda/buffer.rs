@@ -1,6 +1,6 @@
 //! Buffers in a device's memory, and tensors over them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use burn::backend::Cube;
 use burn::tensor::{DType, Shape, Tensor};
@@ -9,6 +9,7 @@ use burn_cubecl::cubecl::server::Handle;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
+use super::arena::Part;
 use crate::ops::gpu::buffer::Memory;
 use crate::ops::gpu::{Buffer, Storage};
 
@@ -16,13 +17,17 @@ use crate::ops::gpu::{Buffer, Storage};
 #[derive(Debug, Clone)]
 pub(in crate::ops::gpu) struct DeviceMemory {
     handle: Handle,
-    /// The same in all that this was copied or cut from.
-    origin: Arc<()>,
+    /// The same in all that this was copied or cut from: the part of an arena that it is, where it lies in one. The handle alone
+    /// does not hold that.
+    origin: Arc<Option<Part>>,
 }
 
 impl DeviceMemory {
     pub(in crate::ops::gpu) fn is_held_alone(&self) -> bool {
-        self.handle.can_mut()
+        match *self.origin {
+            Some(_) => !self.is_shared(),
+            None => self.handle.can_mut(),
+        }
     }
 
     pub(in crate::ops::gpu) fn is_shared(&self) -> bool {
@@ -40,20 +45,34 @@ impl DeviceMemory {
 /// a third, and they are the same elements of it.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    origin: Arc<()>,
+    origin: Weak<Option<Part>>,
     place: [u64; 2],
 }
 
 impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.origin, &other.origin) && self.place == other.place
+        Weak::ptr_eq(&self.origin, &other.origin) && self.place == other.place
     }
 }
 
 impl Buffer {
     pub(super) fn on_device(handle: Handle, storage: Storage, length: usize) -> Self {
-        let memory = DeviceMemory { handle, origin: Arc::default() };
+        Self::with_origin(handle, None, storage, length)
+    }
+
+    /// One in an arena.
+    pub(super) fn in_arena(handle: Handle, part: Part, storage: Storage, length: usize) -> Self {
+        Self::with_origin(handle, Some(part), storage, length)
+    }
+
+    fn with_origin(handle: Handle, part: Option<Part>, storage: Storage, length: usize) -> Self {
+        let memory = DeviceMemory { handle, origin: Arc::new(part) };
         Self::new(Memory::Device(memory), storage, length)
+    }
+
+    /// Whether it lies in an arena, so that its handle does not hold its memory.
+    pub(super) fn lies_in_arena(&self) -> bool {
+        self.device_memory().origin.is_some()
     }
 
     fn device_memory(&self) -> &DeviceMemory {
@@ -68,10 +87,10 @@ impl Buffer {
         let DeviceMemory { handle, origin } = self.device_memory();
         let begin = handle.offset_start.unwrap_or(0);
         let place = [begin, begin + handle.size_in_used()];
-        Identity { origin: Arc::clone(origin), place }
+        Identity { origin: Arc::downgrade(origin), place }
     }
 
-    /// Its memory, for kernels of CubeCL's.
+    /// Its memory, for kernels of CubeCL's that are launched before it goes.
     pub fn handle(&self) -> Handle {
         self.device_memory().handle.clone()
     }
@@ -90,7 +109,7 @@ impl Buffer {
         Self::on_device(tensor.handle.offset_end(behind), storage, length)
     }
 
-    /// A tensor of `shape` over the same memory.
+    /// A tensor of `shape` over the same memory; over a copy where it lies in an arena.
     pub(super) fn to_tensor<const D: usize>(
         &self,
         device: &CubeDevice,
@@ -100,7 +119,8 @@ impl Buffer {
         let (client, dtype) = (device.client(), self.storage().dtype());
         let (device, shape) = (device.clone(), Shape::from(shape));
         let tensor = CubeTensor::new_contiguous(client, device, shape, self.handle(), dtype);
-        Tensor::from_primitive::<Cube>(tensor)
+        let tensor = Tensor::from_primitive::<Cube>(tensor);
+        if self.lies_in_arena() { tensor.mul_scalar(1.0) } else { tensor }
     }
 }
 

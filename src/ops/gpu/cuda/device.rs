@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use burn::backend::DispatchDevice;
 use burn::tensor::{Device, Tensor};
 use burn_cubecl::CubeDevice;
+use burn_cubecl::cubecl::MemoryScope;
 use burn_cubecl::cubecl::client::Client;
 use burn_cubecl::cubecl::prelude::CubeCount;
 use burn_cubecl::cubecl::server::{KernelArguments, MetadataBindingInfo};
-use burn_cubecl::cubecl::{MemoryScope, MemoryUsage};
 use cubecl_server::logging::{LaunchObservation, LaunchObserver};
 use cudarc::driver::CudaContext;
 
@@ -23,7 +23,7 @@ use crate::ops::gpu::{Buffer, Gpu, Kernel, Sizes, Storage};
 #[derive(Clone)]
 pub(in crate::ops::gpu) struct Cuda {
     device: CubeDevice,
-    index: usize,
+    pub(super) index: usize,
     client: Client,
 }
 
@@ -151,8 +151,10 @@ impl Gpu {
         self.cuda().upload(&bytes, Storage::F32, values.len())
     }
 
-    fn usage(&self) -> MemoryUsage {
-        self.client().memory_report(MemoryScope::Device).usage()
+    /// Bytes in use.
+    fn live(&self) -> u64 {
+        let usage = self.client().memory_report(MemoryScope::Device).usage();
+        usage.bytes_in_use - self.free_in_arenas()
     }
 
     /// What CUDA calls it, counted from 0.
@@ -229,6 +231,6 @@ struct Watcher {
 impl LaunchObserver for Watcher {
     // The thread of the allocator does what it is told in turn, so it answers as of this launch.
     fn launched(&self, _kernel: &'static str) {
-        self.most.fetch_max(self.gpu.usage().bytes_in_use, Ordering::Relaxed);
+        self.most.fetch_max(self.gpu.live(), Ordering::Relaxed);
     }
 }

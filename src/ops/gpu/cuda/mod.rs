@@ -1,6 +1,7 @@
 //! Kernels on an NVIDIA GPU: launched through CubeCL, over the memory of Burn's tensors.
 
 mod ahead;
+mod arena;
 mod broadcast;
 mod buffer;
 mod device;
@@ -15,6 +16,7 @@ mod squares;
 mod transfer;
 
 pub use ahead::{Compiler, hand_over_generated};
+pub use arena::Reserved;
 pub(super) use broadcast::{Broadcast, Landing};
 pub(super) use buffer::DeviceMemory;
 pub use buffer::Identity;

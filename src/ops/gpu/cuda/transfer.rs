@@ -73,6 +73,7 @@ impl Gpu {
     /// Begins to read the 32-bit numbers in `buffer` as they are when all that the current thread has launched so far has
     /// run; what it launches from now on does not hold that up.
     pub fn begin_read(&self, buffer: &Buffer) -> Reading {
+        assert!(!buffer.lies_in_arena(), "what is read is held by its handle");
         Reading(Box::pin(self.lasting_client().read_async(vec![buffer.handle()])))
     }
 }
@@ -186,11 +187,11 @@ impl Download {
     /// When the device fails, or what was to fill the buffers has failed.
     pub fn wait(self) -> Result<Vec<Bytes>, String> {
         let Self { copies, sources } = self;
-        let memory: Vec<_> = sources
-            .into_iter()
-            .map(|buffer| buffer.handle().binding().memory.downgrade())
-            .collect();
         let bytes = block_on(copies).map_err(|error| error.to_string())?;
+        let own = sources.iter().filter(|buffer| !buffer.lies_in_arena());
+        let memory: Vec<_> =
+            own.map(|buffer| buffer.handle().binding().memory.downgrade()).collect();
+        drop(sources);
         // A thread of CubeCL's holds it a moment longer.
         let begin = Instant::now();
         while memory.iter().any(|memory| memory.upgrade().is_some()) && begin.elapsed() < RELEASE {

@@ -1,0 +1,106 @@
+//! Memory that passes of fused stages take their buffers from.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use burn::backend::StreamId;
+use burn_cubecl::cubecl::server::Handle;
+
+use super::Cuda;
+use crate::memory::Placement;
+use crate::ops::gpu::arena::Parts;
+use crate::ops::gpu::gpu::bytes;
+use crate::ops::gpu::{Buffer, Gpu, Storage};
+
+/// Memory of a card for the passes that one stream's threads launch. A part is taken again as soon as it is given back: what was
+/// launched with it runs before whatever is launched later.
+#[derive(Debug)]
+pub(in crate::ops::gpu) struct Arena {
+    /// All of it.
+    memory: Handle,
+    bytes: u64,
+    parts: Mutex<Parts>,
+}
+
+/// A part of an arena, which has it back when this goes.
+#[derive(Debug)]
+pub(super) struct Part {
+    arena: Arc<Arena>,
+    begin: u64,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.arena.parts().give_back(self.begin);
+    }
+}
+
+/// Memory that passes take theirs from as long as this is held.
+#[derive(Debug)]
+pub struct Reserved {
+    _arena: Arc<Arena>,
+}
+
+/// By the card and the stream.
+type Arenas = BTreeMap<(usize, StreamId), Weak<Arena>>;
+
+static ARENAS: Mutex<Arenas> = Mutex::new(BTreeMap::new());
+
+fn arenas() -> MutexGuard<'static, Arenas> {
+    ARENAS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Arena {
+    fn parts(&self) -> MutexGuard<'_, Parts> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A buffer in it; none where there is no room.
+    pub(in crate::ops::gpu) fn take(
+        self: &Arc<Self>,
+        length: usize,
+        storage: Storage,
+    ) -> Option<Buffer> {
+        let begin = self.parts().take(bytes(length, storage) as u64)?;
+        let part = Part { arena: Arc::clone(self), begin };
+        let behind = self.bytes - begin - (length * storage.bytes()) as u64;
+        let memory = self.memory.clone().offset_start(begin).offset_end(behind);
+        Some(Buffer::in_arena(memory, part, storage, length))
+    }
+}
+
+impl Cuda {
+    /// That of the current thread's stream.
+    pub(in crate::ops::gpu) fn arena(&self) -> Option<Arc<Arena>> {
+        arenas().get(&(self.index, StreamId::current()))?.upgrade()
+    }
+}
+
+impl Gpu {
+    /// Takes memory in which the passes of the steps that the current thread's stream launches lie as `placement` has it, in an allocation
+    /// of its own.
+    ///
+    /// # Errors
+    ///
+    /// Where there is not so much memory.
+    pub fn reserve(&self, placement: &Placement) -> Result<Reserved, String> {
+        let bytes = placement.bytes;
+        let memory = self.client().memory_dedicated_allocation((), |()| {
+            let memory = self.client().empty(bytes as usize);
+            Buffer::on_device(memory, Storage::F32, bytes as usize / Storage::F32.bytes())
+        });
+        self.check(std::slice::from_ref(&memory))?;
+        let parts = Mutex::new(Parts::new(placement.clone()));
+        let arena = Arc::new(Arena { memory: memory.handle(), bytes, parts });
+        arenas().insert((self.index(), StreamId::current()), Arc::downgrade(&arena));
+        Ok(Reserved { _arena: arena })
+    }
+
+    /// Bytes of the card's arenas in which nothing lies.
+    pub fn free_in_arenas(&self) -> u64 {
+        let arenas = arenas();
+        let own = arenas.iter().filter(|((card, _), _)| *card == self.index());
+        let own = own.filter_map(|(_, arena)| arena.upgrade());
+        own.map(|arena| arena.bytes - arena.parts().bytes()).sum()
+    }
+}
