@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use super::Placement;
+
 /// A buffer of a step. Times are those of a clock that every allocation, launch and release moves on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferLifetime {
@@ -47,8 +49,6 @@ impl Pages {
     const SMALL: u64 = 64 << 10;
     /// Bytes of these.
     const SMALL_PAGE: u64 = 8 << 20;
-    /// Buffers begin at multiples of so many bytes.
-    const ALIGNMENT: u64 = 512;
     /// More pages than this are not tried.
     const MOST: u64 = 16;
 
@@ -90,14 +90,6 @@ impl Pages {
             }
         }
         least
-    }
-
-    /// How many pages of `size` bytes the buffers of each of `all` fit in, however far the thread that allocates is
-    /// behind.
-    #[cfg(test)]
-    pub fn needed(all: &[Vec<BufferLifetime>], size: u64) -> u64 {
-        let all = all.iter().map(|buffers| large(buffers)).collect::<Vec<_>>();
-        all_courses(&all).iter().map(|course| pages_of(course, size)).max().unwrap_or(0)
     }
 }
 
@@ -173,7 +165,7 @@ fn extent(events: &[(bool, usize)], buffers: &[BufferLifetime], size: u64) -> u6
             taken.remove(&places[buffer]);
             continue;
         }
-        let bytes = buffers[buffer].bytes.next_multiple_of(Pages::ALIGNMENT);
+        let bytes = Placement::room(buffers[buffer].bytes);
         // No buffer lies in two pages.
         let within_a_page = |at: u64| match at % size + bytes > size {
             true => at.next_multiple_of(size),

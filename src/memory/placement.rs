@@ -31,6 +31,11 @@ impl Placement {
     /// Buffers begin at multiples of so many bytes.
     pub const ALIGNMENT: u64 = 512;
 
+    /// What a buffer of so many bytes takes.
+    pub fn room(bytes: u64) -> u64 {
+        bytes.next_multiple_of(Self::ALIGNMENT)
+    }
+
     /// That of those of `buffers` that passes take in the last step. A buffer's place is free for another one from the moment on at
     /// which it is given back.
     pub fn of(buffers: &[BufferLifetime]) -> Self {
@@ -47,10 +52,10 @@ impl Placement {
         let mut begins = vec![0; buffers.len()];
         let mut all = 0;
         for (count, number) in order.iter().enumerate() {
-            let (own, bytes) = (buffers[*number], room(buffers[*number].bytes));
+            let (own, bytes) = (buffers[*number], Self::room(buffers[*number].bytes));
             let beside = order[..count].iter().filter(|other| is_beside(own, buffers[**other]));
             let mut beside: Vec<[u64; 2]> = beside
-                .map(|other| [begins[*other], begins[*other] + room(buffers[*other].bytes)])
+                .map(|other| [begins[*other], begins[*other] + Self::room(buffers[*other].bytes)])
                 .collect();
             beside.sort_unstable();
             let mut begin = 0;
@@ -65,15 +70,10 @@ impl Placement {
         }
         let mut places = vec![Vec::new(); operations.iter().max().map_or(0, |last| last + 1)];
         for ((operation, begin), buffer) in operations.into_iter().zip(begins).zip(buffers) {
-            places[operation].push(Place { begin, bytes: room(buffer.bytes) });
+            places[operation].push(Place { begin, bytes: Self::room(buffer.bytes) });
         }
         Self { bytes: all, operations: places }
     }
-}
-
-/// What a buffer of so many bytes takes.
-pub fn room(bytes: u64) -> u64 {
-    bytes.next_multiple_of(Placement::ALIGNMENT)
 }
 
 /// Whether both are in use at the same time.
@@ -117,7 +117,7 @@ mod tests {
     /// The bytes that are in use at `time`.
     fn at_once(buffers: &[BufferLifetime], time: u64) -> u64 {
         let there = buffers.iter().filter(|buffer| buffer.from <= time && time < buffer.to);
-        there.map(|buffer| room(buffer.bytes)).sum()
+        there.map(|buffer| Placement::room(buffer.bytes)).sum()
     }
 
     fn buffers() -> impl Strategy<Value = Vec<BufferLifetime>> {

@@ -180,8 +180,12 @@ impl Planner {
         }
     }
 
-    /// The memory of a GPU that steps are to be taken in: see [`Estimator::held`].
+    /// The memory of a GPU that steps are to be taken in: see [`Estimator::held`]. `None` too where several devices share the batch:
+    /// what they exchange is not known there.
     pub fn held(&self) -> Option<HeldMemory> {
+        if self.copies() > 1 {
+            return None;
+        }
         Estimator::within(&self.plan, self.machine, self.budget).held(&self.settings)
     }
 

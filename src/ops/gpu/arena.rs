@@ -33,7 +33,7 @@ impl Parts {
 
     /// Where a part of `bytes` bytes lies from now on that the operation under way takes; none where there is no room.
     pub fn take(&mut self, bytes: u64) -> Option<u64> {
-        let bytes = bytes.next_multiple_of(Placement::ALIGNMENT);
+        let bytes = Placement::room(bytes);
         let begin = self.planned(bytes).or_else(|| self.smallest_gap(bytes))?;
         self.taken.insert(begin, begin + bytes);
         self.bytes += bytes;
