@@ -50,7 +50,7 @@ impl CudaMemory {
     /// Bytes in use and reserved, once everything asked for is queued.
     fn usage(&self) -> Option<(u64, u64)> {
         let usage = self.device.memory_pool_usage()?;
-        let live = usage.bytes_in_use - self.gpu.free_in_arenas();
+        let live = usage.bytes_in_use.saturating_sub(self.gpu.free_in_arenas());
         self.most.bytes.fetch_max(live, Ordering::Relaxed);
         Some((live, usage.bytes_reserved))
     }

@@ -104,7 +104,7 @@ impl Gpu {
         }
     }
 
-    /// The same for a pass of a fused stage: in the current thread's [`Arena`](super::Arena), where it has one with room.
+    /// The same for a pass of a fused stage: in the arena of the current thread, where it has one with room.
     pub fn empty_in_pass(&self, length: usize, storage: Storage) -> Buffer {
         match &self.0 {
             #[cfg(feature = "cuda")]

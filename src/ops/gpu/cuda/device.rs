@@ -154,7 +154,8 @@ impl Gpu {
     /// Bytes in use.
     fn live(&self) -> u64 {
         let usage = self.client().memory_report(MemoryScope::Device).usage();
-        usage.bytes_in_use - self.free_in_arenas()
+        // A card that is lost tells nothing.
+        usage.bytes_in_use.saturating_sub(self.free_in_arenas())
     }
 
     /// What CUDA calls it, counted from 0.
