@@ -8,7 +8,7 @@
  * Its home must not be yours: machine code that is none would be found there later.
  *
  * STUB_CARDS=N      so many cards (1; 8 at most), which reach each other's memory
- * STUB_FREE=MIB     memory that is free at first on each (80,543: a card without other processes); more is refused
+ * STUB_FREE=MIB     memory that is free at first on each (80,807: a card without other processes); more is refused
  * STUB_LOG=FILE     the most bytes that were held, of one card and pinned, calls, and kernels compiled, written at the end
  * STUB_TRACE=FILE   each allocation and release as it happens: `+BYTES held` or `-BYTES held`
  * STUB_CAPABILITY=N ten times the major number of the compute capability, and the minor number (90)
@@ -33,7 +33,7 @@ enum { MOST_CARDS = 8 };
 static int cards = 1, capability = 90;
 /* The card whose context is current. */
 static _Thread_local int card;
-static uint64_t free_at_first = 80543ull << 20, held[MOST_CARDS], most, pinned, most_pinned;
+static uint64_t free_at_first = 80807ull << 20, held[MOST_CARDS], most, pinned, most_pinned;
 static FILE *trace;
 
 /* What is held: few and large, so a list will do. */
@@ -173,6 +173,9 @@ int cuCtxGetCurrent(void **context) { *context = contexts + card; return OK; }
 int cuCtxSetCurrent(void *context) { card = context ? (char *)context - contexts : 0; return OK; }
 int cuCtxGetDevice(int *device) { *device = card; return OK; }
 int cuCtxSynchronize(void) { return OK; }
+/* No memory is held for stacks. */
+int cuCtxGetLimit(size_t *value, int limit) { (void)limit; *value = 0; return OK; }
+int cuCtxSetLimit(int limit, size_t value) { (void)limit; (void)value; return OK; }
 int cuCtxGetStreamPriorityRange(int *least, int *greatest) { *least = 0; *greatest = -5; return OK; }
 int cuStreamCreate(void **stream, unsigned flags) { return handle(stream); }
 int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) { return handle(stream); }

@@ -6,7 +6,7 @@
 ARCH: sm_80 (A100), sm_89 (L4, RTX 40) and sm_90a (H100, H200) unless given. Kernels written for Hopper are compiled for sm_90a
 alone. With --pack the machine code is written to an archive that a release can be built with (README, Devices), together with that of
 Burn's kernels where burn_kernels.py has collected them. Refused: what does not compile, spills of registers to memory beyond
-those in KNOWN, and products of warpgroups that the compiler had to serialise. NVRTC and the headers come from PyPI, into target/nvrtc, the first time.
+those in KNOWN, stacks beyond STACK, and products of warpgroups that the compiler had to serialise. NVRTC and the headers come from PyPI, into target/nvrtc, the first time.
 """
 
 import argparse
@@ -28,6 +28,9 @@ PACKAGES = ["nvidia-cuda-nvrtc==13.0.88", "nvidia-cuda-runtime==13.0.96", "nvidi
 
 # Bytes that these spill at most on any architecture; to be mended.
 KNOWN = {"stem_forward": 68, "stem_backward": 232}
+
+# Bytes of stack for each thread that a card is opened with (src/build/device.rs).
+STACK = 176
 
 
 def installed():
@@ -71,6 +74,8 @@ def faults(entry, cubin, log):
         return [log.strip()[:2000]]
     spills = [int(bytes) for bytes in re.findall(r"(\d+) bytes spill stores", log)]
     spilled = [f"{bytes} bytes spilled" for bytes in spills if bytes > KNOWN.get(entry, 0)]
+    frames = [int(bytes) for bytes in re.findall(r"(\d+) bytes stack frame", log)]
+    spilled += [f"a stack of {bytes} bytes, for which a launch may find no memory" for bytes in frames if bytes > STACK]
     return spilled + [line.strip() for line in log.splitlines() if "wgmma" in line and "serializ" in line]
 
 

@@ -256,7 +256,7 @@ mod cuda {
 
     use cubecl_server::config::cache::CacheConfig;
     use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
-    use cudarc::driver::sys::CUresult;
+    use cudarc::driver::sys::{CUlimit, CUresult};
     use cudarc::driver::{CudaContext, DriverError};
 
     use super::{Card, CardDetails, Device, DeviceError, NoCuda};
@@ -282,9 +282,24 @@ mod cuda {
         }
     }
 
+    /// Bytes of stack for each thread, which the kernels of this program take at most (`scripts/compile_kernels.py`
+    /// refuses more).
+    const STACK: usize = 176;
+
+    /// The card's primary context. CUDA holds memory for the stacks of all threads that a card can run at once, 1 KiB each
+    /// unless it is told a limit: 264 MiB on an H100, of which 46 are left. A kernel that needs a larger stack still gets it
+    /// when it is first launched ("CUDA Driver API", `cuCtxSetLimit`).
+    fn opened(index: usize) -> Result<Arc<CudaContext>, DriverError> {
+        let context = CudaContext::new(index)?;
+        if context.get_limit(CUlimit::CU_LIMIT_STACK_SIZE)? > STACK {
+            context.set_limit(CUlimit::CU_LIMIT_STACK_SIZE, STACK)?;
+        }
+        Ok(context)
+    }
+
     fn details(index: usize) -> Result<CardDetails, String> {
         let read = || -> Result<CardDetails, DriverError> {
-            let context = CudaContext::new(index)?;
+            let context = opened(index)?;
             let (free, memory) = context.mem_get_info()?;
             Ok(CardDetails {
                 name: context.name()?,
@@ -300,7 +315,7 @@ mod cuda {
     /// process with a card once nothing of the process has the card open, as between a look at it and its first use.
     pub fn keep_open(index: usize) {
         static OPEN: Mutex<Vec<Arc<CudaContext>>> = Mutex::new(Vec::new());
-        if let Ok(Ok(context)) = contained(|| CudaContext::new(index)) {
+        if let Ok(Ok(context)) = contained(|| opened(index)) {
             OPEN.lock().unwrap_or_else(PoisonError::into_inner).push(context);
         }
     }
