@@ -29,8 +29,8 @@ PACKAGES = ["nvidia-cuda-nvrtc==13.0.88", "nvidia-cuda-runtime==13.0.96", "nvidi
 # Bytes that these spill at most on any architecture; to be mended.
 KNOWN = {"stem_forward": 68, "stem_backward": 232}
 
-# Bytes of stack for each thread that a card is opened with (src/build/device.rs).
-STACK = 176
+# Bytes of stack for each thread that cards are opened with (src/build/device.rs).
+STACK, STACK_ON_HOPPER = 176, 96
 
 
 def installed():
@@ -68,14 +68,15 @@ class Nvrtc:
         return cubin, log
 
 
-def faults(entry, cubin, log):
-    """Why the kernel `entry` is refused."""
+def faults(entry, arch, cubin, log):
+    """Why the kernel `entry` is refused for `arch`."""
     if cubin is None:
         return [log.strip()[:2000]]
     spills = [int(bytes) for bytes in re.findall(r"(\d+) bytes spill stores", log)]
     spilled = [f"{bytes} bytes spilled" for bytes in spills if bytes > KNOWN.get(entry, 0)]
     frames = [int(bytes) for bytes in re.findall(r"(\d+) bytes stack frame", log)]
-    spilled += [f"a stack of {bytes} bytes, for which a launch may find no memory" for bytes in frames if bytes > STACK]
+    most = STACK_ON_HOPPER if arch == "sm_90a" else STACK
+    spilled += [f"a stack of {bytes} bytes, for which a launch may find no memory" for bytes in frames if bytes > most]
     return spilled + [line.strip() for line in log.splitlines() if "wgmma" in line and "serializ" in line]
 
 
@@ -127,7 +128,7 @@ def main():
         if cubin is not None:
             codes[f"{arch}/{kernel['hash']}"] = cubin
         macros = " ".join(kernel["macros"].replace("#define", "").split())
-        return [f"{arch} {kernel['entry']} ({macros}): {fault}" for fault in faults(kernel["entry"], cubin, log)]
+        return [f"{arch} {kernel['entry']} ({macros}): {fault}" for fault in faults(kernel["entry"], arch, cubin, log)]
 
     def one_of_burn(kernel):
         with open(os.path.join(given.burn, kernel["file"]), encoding="utf-8") as file:

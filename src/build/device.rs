@@ -282,17 +282,15 @@ mod cuda {
         }
     }
 
-    /// Bytes of stack for each thread, which the kernels of this program take at most (`scripts/compile_kernels.py`
-    /// refuses more).
-    const STACK: usize = 176;
-
     /// The card's primary context. CUDA holds memory for the stacks of all threads that a card can run at once, 1 KiB each
-    /// unless it is told a limit: 264 MiB on an H100, of which 46 are left. A kernel that needs a larger stack still gets it
+    /// unless it is told a limit: 264 MiB on an H100, of which 25 are left. A kernel that needs a larger stack still gets it
     /// when it is first launched ("CUDA Driver API", `cuCtxSetLimit`).
     fn opened(index: usize) -> Result<Arc<CudaContext>, DriverError> {
         let context = CudaContext::new(index)?;
-        if context.get_limit(CUlimit::CU_LIMIT_STACK_SIZE)? > STACK {
-            context.set_limit(CUlimit::CU_LIMIT_STACK_SIZE, STACK)?;
+        // What the kernels of this program take at most; `scripts/compile_kernels.py` refuses more.
+        let stack = if context.compute_capability()?.0 == 9 { 96 } else { 176 };
+        if context.get_limit(CUlimit::CU_LIMIT_STACK_SIZE)? > stack {
+            context.set_limit(CUlimit::CU_LIMIT_STACK_SIZE, stack)?;
         }
         Ok(context)
     }

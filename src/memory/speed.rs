@@ -14,7 +14,7 @@ impl Speed {
         let (flops, bandwidth, link) = match (on.cuda, on.precision) {
             (false, _) => (1e11, 1.5e10, 5e9),
             (true, Precision::Bf16 | Precision::Fp16 | Precision::Half) => (2e14, 1.16e12, 5e10),
-            (true, Precision::Tf32) => (6.8e13, 1.47e12, 5e10),
+            (true, Precision::Tf32) => (6.8e13, 1.78e12, 5e10),
             (true, Precision::Fp32) => (2.85e13, 1.16e12, 5e10),
         };
         // Some kernels each, or the start of threads; not measured.

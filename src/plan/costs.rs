@@ -270,8 +270,7 @@ mod tests {
     const CPU: Machine = Machine { cuda: false, hopper: false, ..GPU };
 
     /// What `trainer bench` measured on an H100, and what is predicted for the same commands. Bytes: to a
-    /// thousandth. Seconds: to a tenth for DenseNets with 64 images of 320², to which constants of
-    /// [`crate::memory::Speed`] were fitted; to a third for others, whose kernels have another speed.
+    /// thousandth. Seconds: to a tenth, and to a quarter with 8 images, which launches or very large maps bound.
     #[test]
     fn fused_steps_are_predicted_as_they_were_measured() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -297,10 +296,8 @@ mod tests {
                 faults.push(format!("{command}: {peak} of {measured}, {off:+.4}"));
             }
             let (ms, measured) = (found.seconds * 1e3, case["ours"]["ms"].as_f64().expect("ms"));
-            let fitted = case["case"]
-                .as_str()
-                .is_some_and(|case| case.starts_with("densenet") && case.contains("-b64-s320-"));
-            let (least, most) = if fitted { (0.9, 1.1) } else { (0.8, 4.0 / 3.0) };
+            let fitted = case["case"].as_str().is_some_and(|case| !case.contains("-b8-"));
+            let (least, most) = if fitted { (0.9, 1.1) } else { (0.8, 1.25) };
             if !(least..most).contains(&(ms / measured)) {
                 faults.push(format!("{command}: {ms:.2} of {measured:.2} ms"));
             }

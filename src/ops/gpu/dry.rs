@@ -48,12 +48,18 @@ impl DryGpu {
         self.hopper
     }
 
-    /// What counts of the bytes that kernels written for Hopper read and write, which take so much less time
-    /// for each than the others do, and what a launch counts besides, with the small kernels around it: 9 µs
-    /// at the bandwidth of [`Speed`](crate::memory::Speed). Both are the fit of
-    /// `benches/results/2026-11-22-h100-steps.json`.
-    const HOPPER_SHARE: f64 = 0.5;
-    const HOPPER_LAUNCH: f64 = 1e7;
+    // What counts of the bytes that kernels read and write, as they take more or less time for each, so that a stage takes its
+    // bytes at the bandwidth of [`Speed`](crate::memory::Speed). Fitted to the steps of `benches/results/2026-11-26-h100-steps.json`
+    // in bf16, and to how ResNet-152 is best split over four cards (`benches/results/2026-11-27-h200x4-split.log`).
+
+    /// Of kernels that multiply nothing, but read and write one value after the other.
+    const STREAMED: f64 = 0.65;
+    /// Of convolutions that are not written for Hopper; of stems and transitions, 1.
+    const CONVOLVED: f64 = 1.5;
+    /// Of kernels written for Hopper.
+    const HOPPER_SHARE: f64 = 0.4;
+    /// What a launch of these counts besides, with the small kernels around it: 15 µs.
+    const HOPPER_LAUNCH: f64 = 1.7e7;
 
     /// CubeCL's allocator rounds up to multiples of so many bytes, and counts what it rounds to.
     const ALIGNMENT: u64 = 512;
@@ -95,11 +101,19 @@ impl DryGpu {
         let noted = &mut *self.noted();
         noted.work.flops += 2.0 * products as f64;
         let bytes: usize = arguments.iter().map(|argument| argument.bytes()).sum();
-        noted.work.traffic += match kernel.shared() {
-            0 => bytes as f64,
-            _ => Self::HOPPER_SHARE * bytes as f64 + Self::HOPPER_LAUNCH,
-        };
+        noted.work.traffic += Self::traffic(kernel, bytes as f64, products > 0);
         noted.kernels.entry(kernel.variant()).or_insert_with(|| kernel.clone());
+    }
+
+    /// What counts of the bytes of a launch, which multiplies or not.
+    fn traffic(kernel: &Kernel, bytes: f64, multiplies: bool) -> f64 {
+        let of = |layers| kernel.entry().starts_with(layers);
+        match (kernel.shared() > 0, multiplies) {
+            (true, _) => Self::HOPPER_SHARE * bytes + Self::HOPPER_LAUNCH,
+            (false, false) => Self::STREAMED * bytes,
+            (false, true) if of("stem_") || of("transition_") => bytes,
+            (false, true) => Self::CONVOLVED * bytes,
+        }
     }
 
     fn noted(&self) -> std::sync::MutexGuard<'_, Noted> {
