@@ -29,8 +29,9 @@ PACKAGES = ["nvidia-cuda-nvrtc==13.0.88", "nvidia-cuda-runtime==13.0.96", "nvidi
 # Bytes that these spill at most on any architecture; to be mended.
 KNOWN = {"stem_forward": 68, "stem_backward": 232}
 
-# Bytes of stack for each thread that cards are opened with (src/build/device.rs).
-STACK, STACK_ON_HOPPER = 176, 96
+# Bytes of stack for each thread that cards are opened with.
+with open(os.path.join(ROOT, "src", "build", "device.rs"), encoding="utf-8") as opened:
+    STACK, STACK_ON_HOPPER = (int(bytes) for bytes in re.findall(r"const STACK\w*: usize = (\d+);", opened.read()))
 
 
 def installed():

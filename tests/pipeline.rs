@@ -116,12 +116,15 @@ fn every_split_gives_the_same_bits() {
 fn dense_blocks_are_cut_where_devices_wait_for_each_other_otherwise() {
     let of = |schedule: &str, cards: usize, split: &str| {
         let names: Vec<String> = (0..cards).map(|card| format!("cuda:{card}")).collect();
-        let plan = bench(&[
-            format!("device.use={names:?}"),
-            format!("parallel.pipeline={{schedule=\"{schedule}\",split={split}}}"),
-            "train.batch_size=512".to_owned(),
-            "memory.micro_batch=64".to_owned(),
-        ]);
+        let plan = bench(
+            "data_parallel",
+            &[
+                format!("device.use={names:?}"),
+                format!("parallel.pipeline={{schedule=\"{schedule}\",split={split}}}"),
+                "train.batch_size=512".to_owned(),
+                "memory.micro_batch=64".to_owned(),
+            ],
+        );
         let planner = Planner::choose(&plan, Machine::ASSUMED).expect("is planned");
         let names = stages(planner.plan());
         let begins = planner.stages_of_devices().into_iter().skip(1);
@@ -475,13 +478,9 @@ fn the_micro_batch_chosen_is_the_fastest_of_all_that_fit_and_normalise_over_enou
     assert!(seen.len() > 1, "{seen:?}");
 }
 
-const LARGE: &str = "benches/configs/densenet121.toml";
-
 fn large(set: &[&str]) -> Plan {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(LARGE);
     let set: Vec<String> = set.iter().map(|set| (*set).to_owned()).collect();
-    let loaded = trainer::config::load(&path, &set).expect("a configuration");
-    trainer::plan::plan(loaded.config).expect("a plan")
+    bench("densenet121", &set)
 }
 
 #[test]
@@ -548,7 +547,8 @@ fn a_step_over_several_cards_is_planned_to_take_what_was_measured() {
             format!("memory.micro_batch={images}"),
             format!("train.batch_size={}", 8 * images),
         ];
-        let summary = PlanSummary::new(&bench(&set), &Machine::ASSUMED).expect("a right policy");
+        let summary = PlanSummary::new(&bench("data_parallel", &set), &Machine::ASSUMED)
+            .expect("a right policy");
         let found = summary.pipeline.expect("a pipeline");
         let begins: Vec<&str> =
             found.devices[1..].iter().map(|one| one.stages[0].as_str()).collect();
@@ -585,9 +585,7 @@ fn a_resnet_is_split_where_it_was_measured_to_be_fast() {
             "memory.micro_batch=64".to_owned(),
             "train.batch_size=512".to_owned(),
         ];
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/configs/resnet50.toml");
-        let loaded = trainer::config::load(path.as_ref(), &set).expect("a right configuration");
-        let plan = trainer::plan::plan(loaded.config).expect("a right plan");
+        let plan = bench("resnet50", &set);
         let summary = PlanSummary::new(&plan, &Machine::ASSUMED).expect("a right policy");
         let found = summary.pipeline.expect("a pipeline");
         let begins: Vec<&str> =
@@ -596,9 +594,9 @@ fn a_resnet_is_split_where_it_was_measured_to_be_fast() {
     }
 }
 
-/// The configuration of the steps that BENCHMARKS.md has of several cards.
-fn bench(set: &[String]) -> Plan {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/configs/data_parallel.toml");
+/// A configuration of `benches/configs`, as `set` changes it.
+fn bench(config: &str, set: &[String]) -> Plan {
+    let path = format!("{}/benches/configs/{config}.toml", env!("CARGO_MANIFEST_DIR"));
     let loaded = trainer::config::load(path.as_ref(), set).expect("a right configuration");
     trainer::plan::plan(loaded.config).expect("a right plan")
 }

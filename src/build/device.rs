@@ -282,13 +282,17 @@ mod cuda {
         }
     }
 
+    /// Bytes of stack for each thread that kernels of this program take at most. `scripts/compile_kernels.py` reads them here and
+    /// refuses more.
+    const STACK: usize = 176;
+    const STACK_ON_HOPPER: usize = 96;
+
     /// The card's primary context. CUDA holds memory for the stacks of all threads that a card can run at once, 1 KiB each
     /// unless it is told a limit: 264 MiB on an H100, of which 25 are left. A kernel that needs a larger stack still gets it
     /// when it is first launched ("CUDA Driver API", `cuCtxSetLimit`).
     fn opened(index: usize) -> Result<Arc<CudaContext>, DriverError> {
         let context = CudaContext::new(index)?;
-        // What the kernels of this program take at most; `scripts/compile_kernels.py` refuses more.
-        let stack = if context.compute_capability()?.0 == 9 { 96 } else { 176 };
+        let stack = if context.compute_capability()?.0 == 9 { STACK_ON_HOPPER } else { STACK };
         if context.get_limit(CUlimit::CU_LIMIT_STACK_SIZE)? > stack {
             context.set_limit(CUlimit::CU_LIMIT_STACK_SIZE, stack)?;
         }
