@@ -127,7 +127,7 @@ fn a_step_takes_the_memory_that_was_predicted() {
     let meter = trainer::build::meter(&Device::flex());
     let machine = Machine { cuda: false, cpu: trainer::build::cpu(), ..Machine::ASSUMED };
     let threads = machine.cpu.threads;
-    println!("{threads} threads, packing buffers of {} bytes", machine.cpu.packing_buffer);
+    println!("{threads} threads, packing buffers of {} bytes", machine.cpu.packing_buffers);
     let crowded = std::thread::available_parallelism().is_ok_and(|cores| threads > cores.get());
     for (name, model, head, side, batch, memory) in CASES {
         let plan = plan(model, head, side, batch, memory);

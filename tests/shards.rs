@@ -77,7 +77,7 @@ fn shards_save_what_is_predicted() {
             let plan = plan(devices, placement, average);
             let each = plan.simulate(&plan.memory, machine).expect("a right policy").peak;
             // The devices are of one process, whose threads have packing buffers once.
-            let once = (devices as u64 - 1) * machine.cpu.packing_buffers();
+            let once = (devices as u64 - 1) * machine.cpu.packing_buffers;
             let predicted = devices as u64 * each - once;
             let [live, peak, numbers] = measured(&plan, &meter);
             let off = predicted as f64 / peak as f64 - 1.0;

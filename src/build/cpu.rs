@@ -5,22 +5,37 @@ use burn::tensor::Device;
 use crate::memory::Cpu;
 use crate::memory::measure::Meter;
 use crate::ops::is_gpu;
+use crate::plan::DevicePlan;
 
-/// The threads of Burn's pool, which `RAYON_NUM_THREADS` sets, and the size of their packing buffers.
+/// The threads of Burn's pool, which `RAYON_NUM_THREADS` sets, and the packing buffers of all that multiply.
 #[cfg(feature = "cpu")]
 pub fn cpu() -> Cpu {
-    let packing_buffer = gemm_common::cache::CACHE_INFO[1].cache_bytes as u64;
-    Cpu { threads: rayon::current_num_threads(), packing_buffer }
+    let threads = rayon::current_num_threads();
+    let multiplying = threads + usize::from(rayon::current_thread_index().is_none());
+    let each = gemm_common::cache::CACHE_INFO[1].cache_bytes;
+    Cpu { threads, packing_buffers: (multiplying * each) as u64 }
 }
 
-/// Leaves Burn's threads, of which there are none yet, as many cores as this process has to itself: one of
-/// `processes` that have the same. `RAYON_NUM_THREADS` goes before.
-pub fn share_cores(processes: usize) {
-    if processes < 2 || std::env::var_os("RAYON_NUM_THREADS").is_some() {
-        return;
+/// Makes the main thread one of Burn's threads where it takes the steps of the only one of `devices`. From outside,
+/// it would hand every product to another thread, and sleep until that has woken up and is done: with small maps that
+/// takes longer than the products.
+pub fn join_threads(devices: &[DevicePlan]) {
+    if let [DevicePlan::Auto | DevicePlan::Cpu(_)] = devices {
+        share_cores(1);
     }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = rayon::ThreadPoolBuilder::new().num_threads((cores / processes).max(1));
+}
+
+/// The same where one of `processes` that have the same cores takes the steps: it leaves the others theirs.
+/// `RAYON_NUM_THREADS` goes before.
+pub fn share_cores(processes: usize) {
+    let asked = std::env::var("RAYON_NUM_THREADS").ok().and_then(|asked| asked.parse().ok());
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from) / processes.max(1);
+    let count = asked.filter(|asked| *asked > 0).unwrap_or_else(cores).max(1);
+    // One thread alone has nobody who works for others while it waits for them, and other threads than the main one,
+    // such as those of tests, may end before the pool.
+    let joins = count > 1 && std::thread::current().name() == Some("main");
+    let threads = rayon::ThreadPoolBuilder::new().num_threads(count);
+    let threads = if joins { threads.use_current_thread() } else { threads };
     // Where there are threads already, they stay.
     let _ = threads.build_global();
 }
@@ -45,6 +60,7 @@ pub fn meter(device: &Device) -> Meter {
 fn take_packing_buffers() {
     let take = || gemm_common::gemm::L2_SLAB.with(|_| ());
     rayon::broadcast(|_| take());
+    // The thread that takes the step may be none of them.
     take();
 }
 

@@ -30,7 +30,7 @@ use std::slice::from_ref;
 use std::time::Instant;
 
 pub use bench::{Bench, Taken};
-pub use cpu::{cpu, meter, share_cores};
+pub use cpu::{cpu, join_threads, meter, share_cores};
 pub use device::{
     Card, CardDetails, DeviceError, Found, NoCuda, describe, find_devices, resolve_device,
 };

@@ -70,7 +70,7 @@ pub(super) fn smallest_machine(
     let Machine { memory, free, cpu, .. } = machine;
     let [memory, free] = [Some(memory), free].map(|bytes| bytes.map(|bytes| bytes / sharing));
     let memory = memory.unwrap_or_default();
-    let own = [memory, cpu.threads as u64, cpu.packing_buffer, free.unwrap_or(u64::MAX)];
+    let own = [memory, cpu.threads as u64, cpu.packing_buffers, free.unwrap_or(u64::MAX)];
     let own = own.map(u64::to_le_bytes).concat();
     let all = processes.gather("memory", &own)?;
     let numbers = all.iter().map(|bytes| bytes.as_chunks::<8>().0);
@@ -79,7 +79,7 @@ pub(super) fn smallest_machine(
     let of = |place: usize| numbers.iter().filter_map(move |all| all.get(place).copied());
     let cpu = Cpu {
         threads: of(1).max().map_or(cpu.threads, |threads| threads as usize),
-        packing_buffer: of(2).max().unwrap_or(cpu.packing_buffer),
+        packing_buffers: of(2).max().unwrap_or(cpu.packing_buffers),
     };
     let free = of(3).min().filter(|free| *free < u64::MAX);
     Ok(Machine { memory: of(0).min().unwrap_or(memory), free, cpu, ..machine })

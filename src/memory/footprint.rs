@@ -9,20 +9,15 @@ use super::{DenseLayers, Precision, Speed};
 /// crate `gemm`, of the size of the L2 cache).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpu {
-    /// Worker threads that a step is shared out over; the thread that takes the step comes on top.
+    /// Threads that a step is shared out over.
     pub threads: usize,
-    /// Bytes of the packing buffer of each thread.
-    pub packing_buffer: u64,
+    /// Bytes of the packing buffers of all threads that multiply.
+    pub packing_buffers: u64,
 }
 
 impl Cpu {
     /// That of a common server, where nobody says more.
-    pub const ASSUMED: Self = Self { threads: 4, packing_buffer: 1 << 20 };
-
-    /// Bytes of the packing buffers of all threads, the one that takes the step included.
-    pub fn packing_buffers(&self) -> u64 {
-        (self.threads as u64 + 1) * self.packing_buffer
-    }
+    pub const ASSUMED: Self = Self { threads: 4, packing_buffers: 4 << 20 };
 }
 
 /// What a stage is to run on, and how.

@@ -186,10 +186,10 @@ impl Plan {
         let batch = match on.cuda {
             true if is_first => self.ahead_on_gpu(on.precision, images),
             false if is_first => {
-                NUMBER * one * self.train.batch_size as u64 + on.cpu.packing_buffers()
+                NUMBER * one * self.train.batch_size as u64 + on.cpu.packing_buffers
             }
             true => 0,
-            false => on.cpu.packing_buffers(),
+            false => on.cpu.packing_buffers,
         };
         // What goes from device to device is in the numbers of activations.
         let activation = on.precision.activations().size() as u64;
