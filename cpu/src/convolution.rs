@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::matrix::{Matrix, MatrixMut, parts, written, zeroed};
+use crate::matrix::{Matrix, MatrixMut, filled, parts, written};
 use crate::unfold::{Convolution, Maps};
 
 /// Pixels that a part computes, about.
@@ -46,6 +46,9 @@ impl Tile {
 impl Convolution {
     /// Of maps and a weight `[output, input, kernel, kernel]`.
     pub fn forward(&self, maps: Maps<'_>, weight: &[f32]) -> Vec<f32> {
+        if let Some(winograd) = self.winograd() {
+            return winograd.forward(maps, weight);
+        }
         let [_, output] = self.channels;
         let weight = Matrix::rows(weight, [output, self.channels[0] * self.taps()]);
         if self.turns_to_fewer() {
@@ -221,6 +224,9 @@ impl Convolution {
 
     /// The gradient of the maps from that of the result.
     pub fn of_maps(&self, weight: &[f32], gradient: Maps<'_>) -> Vec<f32> {
+        if let Some(winograd) = self.winograd() {
+            return winograd.of_maps(weight, gradient);
+        }
         let [input, output] = self.channels;
         let taps = self.taps();
         let weight = Matrix::rows(weight, [output, input * taps]);
@@ -286,7 +292,8 @@ impl Convolution {
         }
         let task = |(columns, taken): &mut (Vec<f32>, Vec<f32>), task: Task<'_>| {
             let (start, channels, maps) = task;
-            let mut maps: Vec<&mut [f32]> = maps.into_iter().map(zeroed).collect();
+            let mut maps: Vec<&mut [f32]> =
+                maps.into_iter().map(|maps| filled(maps, 0.0)).collect();
             let rows = channels.len() * taps;
             let weight = weight.columns(channels.start * taps..channels.end * taps).transposed();
             let tiles: Vec<Tile> = match together {
@@ -315,6 +322,9 @@ impl Convolution {
 
     /// The gradient of the weight from that of the result.
     pub fn of_weight(&self, maps: Maps<'_>, gradient: Maps<'_>) -> Vec<f32> {
+        if let Some(winograd) = self.winograd() {
+            return winograd.of_weight(maps, gradient);
+        }
         let ([input, output], taps) = (self.channels, self.taps());
         let mut found = vec![0.0; output * input * taps];
         if self.turns_to_fewer() {

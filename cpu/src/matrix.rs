@@ -119,6 +119,16 @@ impl<'a> MatrixMut<'a> {
         })
     }
 
+    /// A row.
+    pub fn line(&mut self, row: usize) -> &mut [MaybeUninit<f32>] {
+        assert!(row < self.rows, "a row of the matrix");
+        // SAFETY: the row lies within the values, which are borrowed as long as it is.
+        #[expect(unsafe_code, reason = "a row of a view")]
+        unsafe {
+            std::slice::from_raw_parts_mut(self.first.add(row * self.stride).cast(), self.columns)
+        }
+    }
+
     /// `left·right`, added to what is there where that is asked for.
     pub fn product(&mut self, add: bool, left: Matrix<'_>, right: Matrix<'_>) {
         let ([rows, depth], [same, columns]) = (left.size, right.size);
@@ -175,9 +185,9 @@ pub(crate) unsafe fn written<T>(
     (values, found)
 }
 
-/// The values with zeros written into them.
-pub(crate) fn zeroed(values: &mut [MaybeUninit<f32>]) -> &mut [f32] {
-    values.fill(MaybeUninit::new(0.0));
+/// The values with `value` written into them.
+pub(crate) fn filled(values: &mut [MaybeUninit<f32>], value: f32) -> &mut [f32] {
+    values.fill(MaybeUninit::new(value));
     // SAFETY: all of them were just written.
     #[expect(unsafe_code, reason = "values that were written")]
     unsafe {

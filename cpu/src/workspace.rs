@@ -8,11 +8,11 @@ use crate::unfold::Convolution;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Workspace {
     /// Values that are held once.
-    shared: usize,
+    pub(crate) shared: usize,
     /// Values that each thread which works on a part holds.
-    each: usize,
+    pub(crate) each: usize,
     /// Parts, of which each thread works on one at a time.
-    parts: usize,
+    pub(crate) parts: usize,
 }
 
 impl Workspace {
@@ -30,6 +30,9 @@ impl Workspace {
 impl Convolution {
     /// Of [`Convolution::forward`].
     pub fn forward_workspace(&self) -> Workspace {
+        if let Some(winograd) = self.winograd() {
+            return winograd.forward_workspace();
+        }
         match self.turns_to_fewer() {
             true => self.turned().fold_workspace().beside(self.weights()),
             false => self.product_workspace(true),
@@ -38,6 +41,9 @@ impl Convolution {
 
     /// Of [`Convolution::of_maps`].
     pub fn of_maps_workspace(&self) -> Workspace {
+        if let Some(winograd) = self.winograd() {
+            return winograd.of_maps_workspace();
+        }
         match (self.is_pointwise(), self.turns()) {
             (true, _) => self.turned().product_workspace(false),
             (_, true) => self.turned().product_workspace(true).beside(self.weights()),
@@ -47,6 +53,9 @@ impl Convolution {
 
     /// Of [`Convolution::of_weight`].
     pub fn of_weight_workspace(&self) -> Workspace {
+        if let Some(winograd) = self.winograd() {
+            return winograd.of_weight_workspace();
+        }
         match self.turns_to_fewer() {
             true => self.turned().sum_workspace().beside(self.weights()),
             false => self.sum_workspace(),

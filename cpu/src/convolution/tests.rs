@@ -39,6 +39,12 @@ fn cases() -> Vec<Convolution> {
         case(2, [300, 100], [6, 6], [1, 1, 0]),
         case(1, [9, 75], [30, 31], [3, 1, 1]),
         case(1, [9, 200], [30, 31], [1, 1, 0]),
+        // By tiles: whole images put together, bands of one, odd sides, weights larger than maps, sums of several parts.
+        case(9, [40, 33], [8, 6], [3, 1, 1]),
+        case(2, [33, 50], [25, 43], [3, 1, 1]),
+        case(5, [130, 150], [4, 3], [3, 1, 1]),
+        case(17, [200, 128], [1, 2], [3, 1, 1]),
+        case(2, [33, 40], [64, 61], [3, 1, 1]),
     ]
 }
 

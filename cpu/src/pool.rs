@@ -1,0 +1,251 @@
+//! The largest value of each window, and its gradient.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::Maps;
+use crate::matrix::{filled, written};
+use crate::widest::widest;
+
+/// Values that a thread takes at once, about.
+const BLOCK: usize = 1 << 14;
+/// The place of no value: behind all maps.
+const NOWHERE: u32 = u32::MAX;
+
+/// The sizes of pooling by square windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool {
+    /// Images.
+    pub batch: usize,
+    /// Maps of an image.
+    pub channels: usize,
+    /// Height and width of a map.
+    pub size: [usize; 2],
+    /// Height and width of the window.
+    pub kernel: usize,
+    /// Its step in both directions.
+    pub stride: usize,
+    /// Pixels without a value that are added on every side.
+    pub padding: usize,
+}
+
+impl Pool {
+    /// Height and width of the result.
+    pub fn output(&self) -> [usize; 2] {
+        self.size.map(|size| (size + 2 * self.padding - self.kernel) / self.stride + 1)
+    }
+
+    /// The largest value of each window; what is not a number goes before every number.
+    pub fn max(&self, maps: Maps<'_>) -> Vec<f32> {
+        let pixels = self.output().iter().product::<usize>();
+        let write = |out: &mut [MaybeUninit<f32>]| {
+            self.each_plane(out, pixels, |place, out| {
+                max_of_plane(*self, self.plane(maps, place), filled(out, f32::NEG_INFINITY));
+            });
+        };
+        // SAFETY: the result is its planes, and each is filled.
+        #[expect(unsafe_code, reason = "the result is not cleared before it is written")]
+        let (values, ()) = unsafe { written(self.batch * self.channels * pixels, write) };
+        values
+    }
+
+    /// The gradient of the maps from that of [`Pool::max`]: all of it goes to the largest value, the first of equal ones.
+    pub fn of_max(&self, maps: Maps<'_>, gradient: Maps<'_>) -> Vec<f32> {
+        let [height, width] = self.size;
+        let made = self.output().iter().product::<usize>();
+        let write = |out: &mut [MaybeUninit<f32>]| {
+            self.each_plane(out, height * width, |place, out| {
+                let (image, channel) = (place / self.channels, place % self.channels);
+                let gradient = &gradient.image(image)[channel * made..][..made];
+                gradient_of_plane(*self, self.plane(maps, place), gradient, filled(out, 0.0));
+            });
+        };
+        // SAFETY: the result is its planes, and each is filled.
+        #[expect(unsafe_code, reason = "the result is not cleared before it is written")]
+        let (values, ()) = unsafe { written(self.batch * self.channels * height * width, write) };
+        values
+    }
+
+    fn each_plane(
+        &self,
+        out: &mut [MaybeUninit<f32>],
+        pixels: usize,
+        work: impl Fn(usize, &mut [MaybeUninit<f32>]) + Sync,
+    ) {
+        let together = (BLOCK / pixels.max(1)).max(1);
+        out.par_chunks_mut((together * pixels).max(1)).enumerate().for_each(|(part, out)| {
+            let planes = out.chunks_mut(pixels).enumerate();
+            planes.for_each(|(place, out)| work(part * together + place, out));
+        });
+    }
+
+    fn plane<'a>(&self, maps: Maps<'a>, place: usize) -> &'a [f32] {
+        let pixels = self.size[0] * self.size[1];
+        &maps.image(place / self.channels)[place % self.channels * pixels..][..pixels]
+    }
+
+    /// For each place in the windows of a row of the result: the columns whose windows have it inside the map, and where in
+    /// the map that of the first is.
+    #[inline(always)]
+    fn each_place(&self, row: usize, mut work: impl FnMut(Range<usize>, usize)) {
+        let ([height, width], columns) = (self.size, self.output()[1]);
+        for down in 0..self.kernel {
+            let from = (row * self.stride + down).checked_sub(self.padding);
+            let Some(from) = from.filter(|from| *from < height) else { continue };
+            for right in 0..self.kernel {
+                let start = self.padding.saturating_sub(right).div_ceil(self.stride).min(columns);
+                let end = (width + self.padding).saturating_sub(right).div_ceil(self.stride);
+                let inside = start..end.clamp(start, columns);
+                if !inside.is_empty() {
+                    let first = start * self.stride + right - self.padding;
+                    work(inside, from * width + first);
+                }
+            }
+        }
+    }
+}
+
+/// Calls `work` with each of `to` and what it is compared with, every `stride`-th of `from`.
+#[inline(always)]
+fn each<T>(to: &mut [T], from: &[f32], stride: usize, mut work: impl FnMut(&mut T, f32)) {
+    match stride {
+        1 => to.iter_mut().zip(from).for_each(|(to, from)| work(to, *from)),
+        2 => {
+            // In pairs, the last of which may have no second.
+            let (pairs, _) = from.as_chunks::<2>();
+            let whole = to.len() - 1;
+            let (first, last) = to.split_at_mut(whole);
+            first.iter_mut().zip(pairs).for_each(|(to, [from, _])| work(to, *from));
+            work(&mut last[0], from[2 * whole]);
+        }
+        stride => {
+            let from = from.iter().step_by(stride);
+            to.iter_mut().zip(from).for_each(|(to, from)| work(to, *from));
+        }
+    }
+}
+
+#[inline(always)]
+fn is_larger(value: f32, than: f32) -> bool {
+    value > than || value.is_nan()
+}
+
+widest! {
+    fn max_of_plane<'a>(sizes: Pool, plane: &'a [f32], out: &'a mut [f32]) {
+        for (row, out) in out.chunks_exact_mut(sizes.output()[1]).enumerate() {
+            sizes.each_place(row, |inside, first| {
+                each(&mut out[inside], &plane[first..], sizes.stride, |out, value| {
+                    *out = if is_larger(value, *out) { value } else { *out };
+                });
+            });
+        }
+    }
+}
+
+widest! {
+    fn gradient_of_plane<'a>(sizes: Pool, plane: &'a [f32], gradient: &'a [f32], out: &'a mut [f32]) {
+        let width = sizes.output()[1];
+        let (mut largest, mut places, mut seen) = (vec![0.0; width], vec![NOWHERE; width], vec![0.0; width]);
+        for (row, gradient) in gradient.chunks_exact(width).enumerate() {
+            largest.fill(f32::NEG_INFINITY);
+            places.fill(NOWHERE);
+            sizes.each_place(row, |inside, first| {
+                let seen = &mut seen[inside.clone()];
+                each(seen, &plane[first..], sizes.stride, |seen, value| *seen = value);
+                let largest = largest[inside.clone()].iter_mut().zip(&mut places[inside]);
+                for (column, ((largest, place), value)) in largest.zip(seen).enumerate() {
+                    let takes = is_larger(*value, *largest) || *place == NOWHERE;
+                    *largest = if takes { *value } else { *largest };
+                    *place = if takes { (first + column * sizes.stride) as u32 } else { *place };
+                }
+            });
+            for (place, gradient) in places.iter().zip(gradient) {
+                if let Some(to) = out.get_mut(*place as usize) {
+                    *to += gradient;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cases() -> Vec<Pool> {
+        let case = |batch, channels, size, [kernel, stride, padding]: [usize; 3]| Pool {
+            batch,
+            channels,
+            size,
+            kernel,
+            stride,
+            padding,
+        };
+        vec![
+            case(2, 3, [40, 37], [3, 2, 1]),
+            case(3, 70, [8, 8], [3, 2, 1]),
+            case(1, 2, [9, 50], [3, 1, 1]),
+            case(2, 2, [7, 6], [2, 2, 0]),
+            case(1, 3, [11, 10], [3, 3, 0]),
+            case(1, 1, [1, 1], [3, 2, 1]),
+            case(2, 1, [5, 3], [5, 1, 2]),
+        ]
+    }
+
+    /// Numbers of which many are equal, and some are none.
+    fn values(count: usize, step: usize) -> Vec<f32> {
+        let value = |place: usize| match place * step % 29 {
+            0 => f32::NAN,
+            1 => f32::NEG_INFINITY,
+            other => (other % 7) as f32 - 3.0,
+        };
+        (0..count).map(value).collect()
+    }
+
+    /// The place of the largest in each window, by its definition.
+    fn places(sizes: &Pool, map: &[f32]) -> Vec<usize> {
+        let ([height, width], [down, right]) = (sizes.size, sizes.output());
+        let largest = |at: usize| {
+            let (x, y, plane) = (at % right, at / right % down, at / (right * down));
+            let mut found: Option<usize> = None;
+            for i in 0..sizes.kernel * sizes.kernel {
+                let row = (y * sizes.stride + i / sizes.kernel).checked_sub(sizes.padding);
+                let column = (x * sizes.stride + i % sizes.kernel).checked_sub(sizes.padding);
+                let (Some(row), Some(column)) = (row, column) else { continue };
+                if row < height && column < width {
+                    let place = (plane * height + row) * width + column;
+                    let takes = found.is_none_or(|found| match (map[place], map[found]) {
+                        (value, _) if value.is_nan() => true,
+                        (value, largest) => value > largest,
+                    });
+                    found = if takes { Some(place) } else { found };
+                }
+            }
+            found.expect("a pixel of the map")
+        };
+        (0..sizes.batch * sizes.channels * down * right).map(largest).collect()
+    }
+
+    #[test]
+    fn the_largest_is_that_of_the_definition_and_has_the_gradient() {
+        for sizes in cases() {
+            let each = sizes.channels * sizes.size[0] * sizes.size[1];
+            let made = sizes.channels * sizes.output().iter().product::<usize>();
+            for step in [1, 4, 11] {
+                let map = values(sizes.batch * each, step);
+                let gradient: Vec<f32> = (0..sizes.batch * made).map(|i| i as f32 + 0.5).collect();
+                let (mut largest, mut of_map) = (Vec::new(), vec![0.0; map.len()]);
+                for (place, gradient) in places(&sizes, &map).into_iter().zip(&gradient) {
+                    largest.push(map[place]);
+                    of_map[place] += gradient;
+                }
+                let (maps, gradients) = (Maps::new(&map, each), Maps::new(&gradient, made));
+                let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&sizes.max(maps)), bits(&largest), "{sizes:?}");
+                assert_eq!(sizes.of_max(maps, gradients), of_map, "{sizes:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Loops by the widest instructions that a processor has.
+
+/// A function that is compiled for the widest instructions of each kind of processor. All it calls must be inlined.
+macro_rules! widest {
+    ($(#[$doc:meta])* fn $name:ident<$life:lifetime>($($argument:ident: $type:ty),* $(,)?) $body:block) => {
+        $(#[$doc])*
+        fn $name<$life>($($argument: $type),*) {
+            struct Work<$life> {
+                $($argument: $type),*
+            }
+            impl<$life> pulp::WithSimd for Work<$life> {
+                type Output = ();
+                #[inline(always)]
+                fn with_simd<S: pulp::Simd>(self, _: S) {
+                    let Self { $($argument),* } = self;
+                    $body
+                }
+            }
+            pulp::Arch::new().dispatch(Work { $($argument),* });
+        }
+    };
+}
+
+pub(crate) use widest;
