@@ -35,6 +35,6 @@ pub use norm::{
     EPSILON, batch_norm, batch_norm_evaluation, batch_norm_relu, group_count, group_norm,
     group_norm_relu,
 };
-pub use pool::{avg_pool, global_pool};
+pub use pool::{avg_pool, global_pool, max_pool};
 pub use sum::sum;
 pub use window::Window;

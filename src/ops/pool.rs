@@ -1,15 +1,31 @@
-//! Means over pixels, summed in 32 bits or more.
+//! The largest value of windows of pixels, and means over them, which are summed in 32 bits or more.
 
 use burn::tensor::Tensor;
-use burn::tensor::module::avg_pool2d;
-use burn::tensor::ops::AvgPoolOptions;
+use burn::tensor::module::{avg_pool2d, max_pool2d};
+use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 
+use super::Window;
 use super::dtype::accumulation_dtype;
 
+/// The largest value of each window.
+pub fn max_pool(map: Tensor<4>, window: Window) -> Tensor<4> {
+    #[cfg(feature = "cpu")]
+    if on_cpu::takes(&map) {
+        return on_cpu::max_pool(map, window);
+    }
+    let Window { kernel, stride, padding } = window;
+    let options =
+        MaxPoolOptions::new([kernel; 2]).with_stride([stride; 2]).with_padding([padding; 2]);
+    max_pool2d(map, options)
+}
+
 /// The mean over windows of pixels; padding counts as zeros.
-pub fn avg_pool(map: Tensor<4>, windows: AvgPoolOptions<2>) -> Tensor<4> {
+pub fn avg_pool(map: Tensor<4>, window: Window) -> Tensor<4> {
+    let Window { kernel, stride, padding } = window;
+    let options =
+        AvgPoolOptions::new([kernel; 2]).with_stride([stride; 2]).with_padding([padding; 2]);
     let dtype = map.dtype();
-    avg_pool2d(map.cast(accumulation_dtype(dtype)), windows).cast(dtype)
+    avg_pool2d(map.cast(accumulation_dtype(dtype)), options).cast(dtype)
 }
 
 /// The mean over each map, `[batch, channels]`.
@@ -17,4 +33,123 @@ pub fn global_pool(map: Tensor<4>) -> Tensor<2> {
     let ([batch, channels, height, width], dtype) = (map.dims(), map.dtype());
     let flat = map.cast(accumulation_dtype(dtype)).reshape([batch, channels, height * width]);
     flat.mean_dim(2).reshape([batch, channels]).cast(dtype)
+}
+
+/// Of maps of 32 bits on the CPU. The backward pass looks for the largest values again, in the map that is kept.
+#[cfg(feature = "cpu")]
+mod on_cpu {
+    use std::fmt::{self, Debug, Formatter};
+
+    use burn::backend::autodiff::NodeId;
+    use burn::backend::autodiff::checkpoint::base::Checkpointer;
+    use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
+    use burn::backend::autodiff::grads::Gradients;
+    use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, unary};
+    use burn::backend::{Autodiff, Flex};
+    use burn::tensor::{DType, Tensor};
+    use trainer_cpu::Pool;
+
+    use super::super::Window;
+    use super::super::device::is_gpu;
+    use super::super::host::{Planes, made};
+    use super::super::primitives::{primitive, tensor};
+
+    pub fn takes(map: &Tensor<4>) -> bool {
+        map.dtype() == DType::F32 && !is_gpu(&map.device())
+    }
+
+    pub fn max_pool(map: Tensor<4>, window: Window) -> Tensor<4> {
+        if !map.is_autodiff() {
+            return largest(map, window);
+        }
+        let map = primitive::<Autodiff<Flex>, 4>(map);
+        let values = tensor::<Flex, 4>(map.clone().into_primitive());
+        let output = primitive::<Flex, 4>(largest(values, window));
+        let step = Step.prepare::<NoCheckpointing>([map.node()]);
+        let output = match step.compute_bound().stateful() {
+            OpsKind::Tracked(mut prep) => {
+                let map = prep.checkpoint(&map);
+                prep.finish((map, window), output)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(output),
+        };
+        tensor::<Autodiff<Flex>, 4>(output)
+    }
+
+    fn sizes(map: &Tensor<4>, Window { kernel, stride, padding }: Window) -> Pool {
+        let [batch, channels, height, width] = map.dims();
+        Pool { batch, channels, size: [height, width], kernel, stride, padding }
+    }
+
+    fn largest(map: Tensor<4>, window: Window) -> Tensor<4> {
+        let sizes = sizes(&map, window);
+        let [height, width] = sizes.output();
+        made([sizes.batch, sizes.channels, height, width], sizes.max(Planes::of(map).maps()))
+    }
+
+    struct Step;
+
+    impl Debug for Step {
+        fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+            formatter.write_str("MaxPool")
+        }
+    }
+
+    impl Backward<Flex, 1> for Step {
+        /// The map, by where autodiff keeps it.
+        type State = (NodeId, Window);
+
+        fn backward(
+            self,
+            ops: Ops<Self::State, 1>,
+            gradients: &mut Gradients,
+            checkpointer: &mut Checkpointer,
+        ) {
+            let (map, window) = ops.state;
+            let map = tensor::<Flex, 4>(checkpointer.retrieve_node_output(map));
+            unary::<Flex, _>(ops.parents, ops.node, gradients, |gradient| {
+                let (shape, sizes) = (map.dims(), sizes(&map, window));
+                let (map, gradient) = (Planes::of(map), Planes::of(tensor::<Flex, 4>(gradient)));
+                primitive::<Flex, 4>(made(shape, sizes.of_max(map.maps(), gradient.maps())))
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+
+    /// On the CPU, Burn's own is the oracle.
+    #[test]
+    fn the_largest_values_and_their_gradients_are_those_of_burn() {
+        let device = Device::flex();
+        for (shape, window) in [
+            ([3, 5, 12, 9], Window::same(3, 2)),
+            ([2, 4, 7, 7], Window::same(3, 1)),
+            ([2, 3, 8, 6], Window::HALF),
+        ] {
+            let map = || crate::wave::wave(shape, 0.7, &device).autodiff().require_grad();
+            let Window { kernel, stride, padding } = window;
+            let options = MaxPoolOptions::new([kernel; 2])
+                .with_stride([stride; 2])
+                .with_padding([padding; 2]);
+            let found = |pool: &dyn Fn(Tensor<4>) -> Tensor<4>| {
+                let map = map();
+                // Some channels of maps, which lie apart.
+                let some = map.clone().narrow(1, 1, shape[1] - 1);
+                let output = pool(some);
+                let by = crate::wave::wave(output.dims(), 1.3, &device).autodiff();
+                let mut gradients = (output.clone() * by).sum().backward();
+                let of_map = map.grad_remove(&mut gradients).expect("a gradient");
+                [output.without_autodiff().into_data(), of_map.into_data()]
+            };
+            assert_eq!(
+                found(&|map| max_pool(map, window)),
+                found(&|map| max_pool2d(map, options.clone())),
+            );
+        }
+    }
 }

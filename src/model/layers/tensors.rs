@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::activation::{relu, sigmoid};
-use burn::tensor::module::max_pool2d;
-use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 use burn::tensor::{DType, Tensor};
 
 use super::ops::ParameterOf;
@@ -15,7 +13,7 @@ use crate::memory::{
 };
 use crate::ops::{
     self, MatmulPrecision, Window, avg_pool, bias_gradient, biased, convolution,
-    convolution_gradients, global_pool, inner_product, linear, linear_gradients,
+    convolution_gradients, global_pool, inner_product, linear, linear_gradients, max_pool,
 };
 use crate::parallel::Across;
 
@@ -233,17 +231,11 @@ impl Ops for TensorOps<'_> {
     }
 
     fn max_pool(&mut self, map: Activation, window: Window) -> Activation {
-        let Window { kernel, stride, padding } = window;
-        let options =
-            MaxPoolOptions::new([kernel; 2]).with_stride([stride; 2]).with_padding([padding; 2]);
-        Activation::Map(max_pool2d(map.into_map(), options))
+        Activation::Map(max_pool(map.into_map(), window))
     }
 
     fn avg_pool(&mut self, map: Activation, window: Window) -> Activation {
-        let Window { kernel, stride, padding } = window;
-        let options =
-            AvgPoolOptions::new([kernel; 2]).with_stride([stride; 2]).with_padding([padding; 2]);
-        Activation::Map(avg_pool(map.into_map(), options))
+        Activation::Map(avg_pool(map.into_map(), window))
     }
 
     fn global_pool(&mut self, map: Activation) -> Activation {
