@@ -331,7 +331,9 @@ impl Winograd {
         let (tiles, rows) = self.largest(&groups);
         let tiles = tiles * together.min(groups.len());
         let each = self.pixels_of(rows).max(packed([input, output, tiles], true, false));
-        Workspace { shared: POINTS * input * output + self.values() * tiles, each, parts: POINTS }
+        // The result is there when the tiles are gone.
+        let tiles = (self.values() * tiles).saturating_sub(input * output * 9);
+        Workspace { shared: POINTS * input * output + tiles, each, parts: POINTS }
     }
 
     /// Tiles of the largest of groups, and rows of its segments.
@@ -346,17 +348,19 @@ impl Winograd {
         if self.has_few_tiles() {
             return (vec![self.images()], 1);
         }
-        let each = self.each(SHARED / PARTS);
-        (self.groups(each), (SHARED / (self.values() * each)).max(1))
+        // The sums are there beside them.
+        let sums = POINTS * self.channels[0] * self.channels[1];
+        let most = SHARED - sums.min(SHARED / 2);
+        let each = self.each(most / PARTS);
+        (self.groups(each), (most / (self.values() * each)).max(1))
     }
 
     /// The gradient of the weight from that of the result.
     pub fn of_weight(&self, maps: Maps<'_>, gradient: Maps<'_>) -> Vec<f32> {
         let [input, output] = self.channels;
-        let mut weight = vec![0.0; output * input * 9];
+        let row = input * 9;
         let (groups, together) = self.chunks();
-        let (mut seen, mut made) = (Vec::new(), Vec::new());
-        let mut sums = Vec::new();
+        let (mut seen, mut made, mut sums) = (Vec::new(), Vec::new(), Vec::new());
         for groups in groups.chunks(together) {
             let segments: Vec<Segment> = groups.iter().flatten().cloned().collect();
             let tiles = segments.iter().map(|segment| self.count(segment)).sum::<usize>();
@@ -373,28 +377,31 @@ impl Winograd {
                 sum.product(add, made.transposed(), Matrix::rows(seen, [tiles, input]));
             };
             if self.has_few_tiles() {
-                let parts = weight.par_chunks_mut(CHANNELS * input * 9).enumerate();
+                let mut weight = vec![0.0; output * row];
+                let parts = weight.par_chunks_mut(CHANNELS * row).enumerate();
                 parts.for_each_init(Vec::new, |sums, (part, weight)| {
-                    let count = weight.len() / (input * 9);
+                    let count = weight.len() / row;
                     let channels = part * CHANNELS..part * CHANNELS + count;
                     let sums = room(sums, POINTS * count * input);
                     for (point, sum) in sums.chunks_exact_mut(count * input).enumerate() {
                         product(point, channels.clone(), false, sum);
                     }
-                    let rows = weight.chunks_exact_mut(input * 9).enumerate();
-                    rows.for_each(|(row, weight)| {
-                        of_windows(row_of_points(sums, row, input), weight)
+                    let rows = weight.chunks_exact_mut(row).enumerate();
+                    rows.for_each(|(at, weight)| {
+                        of_windows(row_of_points(sums, at, input), weight)
                     });
                 });
                 return weight;
             }
             let add = !sums.is_empty();
-            let points =
-                room(&mut sums, POINTS * input * output).par_chunks_mut(input * output).enumerate();
+            let points = room(&mut sums, POINTS * input * output);
+            let points = points.par_chunks_mut(input * output).enumerate();
             points.for_each(|(point, sum)| product(point, 0..output, add, sum));
         }
-        let rows = weight.par_chunks_mut(input * 9).enumerate();
-        rows.for_each(|(row, weight)| of_windows(row_of_points(&sums, row, input), weight));
+        drop((seen, made));
+        let mut weight = vec![0.0; output * row];
+        let rows = weight.par_chunks_mut(row).enumerate();
+        rows.for_each(|(at, weight)| of_windows(row_of_points(&sums, at, input), weight));
         weight
     }
 
