@@ -6,11 +6,12 @@ usage: python benches/whole_run.py [--trainer target/release/trainer] [--only RE
 Each case draws its radiographs (`trainer data phantom`, 16-bit PNG), then measures in turns: `trainer bench` (the steps on
 one batch that stays on the device), `trainer run` on the files, `trainer bench` again, and benches/peers/torch_run.py on
 the same files. A run of two epochs goes before all of these: Burn's kernels are compiled when a process first needs them, some of
-them after many steps, which takes 60 to 90 ms each time. A run's rate is the median of its epochs but the first, of training alone; `busy` is what nvidia-smi said
-every 200 ms between the end of the first epoch and the end of the last, validation and saves included.
+them after many steps, which takes 60 to 90 ms each time. A run's rate is the median of its epochs but the first, of training alone; `busy` is the mean of NVML's own
+samples between the end of the first epoch and the end of the last, validation and saves included.
 --smoke runs everything small on the CPU and without PyTorch, to see that it works.
 """
 import argparse
+import ctypes
 import datetime
 import json
 import pathlib
@@ -48,23 +49,48 @@ def said(command, folder):
     return done.stdout
 
 
+class Sample(ctypes.Structure):
+    """`nvmlSample_t`: when it was taken, in microseconds, and a number."""
+
+    _fields_ = [("at", ctypes.c_ulonglong), ("value", ctypes.c_ulonglong)]
+
+
 class Busy:
-    """The share of time in which the card had work, as nvidia-smi says."""
+    """The share of time in which the first card had work: NVML's own samples, which nvidia-smi's figure is made of."""
 
     def __init__(self):
-        self.seen, self.ended = [], not shutil.which("nvidia-smi")
-        threading.Thread(target=self.read, daemon=True).start()
+        self.seen, self.ended = {}, False
+        try:
+            self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
+            self.ended = self.nvml.nvmlInit_v2() != 0
+        except OSError:
+            self.ended = True
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
 
     def read(self):
-        query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
-        while not self.ended:
-            said = subprocess.run(query, capture_output=True, text=True).stdout
-            self.seen.append((time.time(), float(said.splitlines()[0])))
+        card, last = ctypes.c_void_p(), 0
+        while not self.ended and self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(card)) == 0:
+            count, kind = ctypes.c_uint(), ctypes.c_int()
+
+            def ask(room):
+                # NVML_GPU_UTILIZATION_SAMPLES, of which it keeps those of some seconds.
+                return self.nvml.nvmlDeviceGetSamples(
+                    card, 1, ctypes.c_ulonglong(last), ctypes.byref(kind), ctypes.byref(count), room
+                )
+
+            if ask(None) == 0 and count.value:
+                room = (Sample * count.value)()
+                if ask(room) == 0:
+                    new = {sample.at: sample.value & 0xFFFFFFFF for sample in room[: count.value]}
+                    self.seen |= new
+                    last = max([last, *new])
             time.sleep(0.2)
 
     def between(self, begin, end):
         self.ended = True
-        return [value for at, value in self.seen if begin <= at <= end]
+        self.thread.join()
+        return [value for at, value in self.seen.items() if begin <= at / 1e6 <= end]
 
 
 def bench(args, folder, settings):

@@ -2,9 +2,9 @@
 
 /// A function that is compiled for the widest instructions of each kind of processor. All it calls must be inlined.
 macro_rules! widest {
-    ($(#[$doc:meta])* fn $name:ident<$life:lifetime>($($argument:ident: $type:ty),* $(,)?) $body:block) => {
+    ($(#[$doc:meta])* $visible:vis fn $name:ident<$life:lifetime>($($argument:ident: $type:ty),* $(,)?) $body:block) => {
         $(#[$doc])*
-        fn $name<$life>($($argument: $type),*) {
+        $visible fn $name<$life>($($argument: $type),*) {
             struct Work<$life> {
                 $($argument: $type),*
             }

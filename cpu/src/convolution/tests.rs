@@ -165,3 +165,67 @@ fn images_may_lie_apart_and_do_not_depend_on_each_other() {
         }
     }
 }
+
+/// Numbers between -2 and 2 that look like chance.
+fn noise(count: usize) -> Vec<f32> {
+    let mut state = count as u64;
+    let mut one = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f32 / (1 << 24) as f32 - 0.5
+    };
+    (0..count).map(|_| one() + one() + one() + one()).collect()
+}
+
+/// Sums of products in 32 bits: by Winograd's tiles the terms are sums themselves.
+#[test]
+#[expect(clippy::print_stdout, reason = "the figures of docs/architecture.md")]
+fn by_tiles_errors_are_of_the_size_of_those_by_columns() {
+    let rms = |found: &[f32], exact: &[f64]| {
+        let errors =
+            found.iter().zip(exact).map(|(found, exact)| (f64::from(*found) - exact).powi(2));
+        (errors.sum::<f64>() / exact.iter().map(|exact| exact * exact).sum::<f64>()).sqrt()
+    };
+    for (batch, channels, side) in [(2, [64, 64], 16), (4, [256, 256], 8), (2, [128, 32], 28)] {
+        let size = [side; 2];
+        let tiles = Convolution { batch, channels, size, kernel: 3, stride: 1, padding: 1 };
+        // The same with zeros around its windows, which is none of Winograd's.
+        let columns = Convolution { kernel: 5, padding: 2, ..tiles };
+        assert!(tiles.winograd().is_some() && columns.winograd().is_none());
+        let pixels = batch * side * side;
+        let counts = [pixels * channels[0], channels[0] * channels[1] * 9, pixels * channels[1]];
+        let [map, weight, gradient] = counts.map(noise);
+        let (mut wide, mut places) = (Vec::new(), Vec::new());
+        for window in weight.chunks(9) {
+            for place in 0..25 {
+                let inner = (place / 5 % 4 > 0 && place % 5 % 4 > 0)
+                    .then(|| (place / 5 - 1) * 3 + place % 5 - 1);
+                wide.push(inner.map_or(0.0, |inner| window[inner]));
+                places.push(inner.is_some());
+            }
+        }
+        let maps = Maps::new(&map, channels[0] * side * side);
+        let gradients = Maps::new(&gradient, channels[1] * side * side);
+        let all = |sizes: &Convolution, weight: &[f32]| {
+            let made = sizes.forward(maps, weight);
+            [made, sizes.of_maps(weight, gradients), sizes.of_weight(maps, gradients)]
+        };
+        let (by_tiles, mut by_columns) = (all(&tiles, &weight), all(&columns, &wide));
+        let of_weight = std::mem::take(&mut by_columns[2]).into_iter().zip(places);
+        by_columns[2] = of_weight.filter(|(_, inner)| *inner).map(|(value, _)| value).collect();
+        let mut exact = [gradient.len(), map.len(), weight.len()].map(|size| vec![0.0; size]);
+        each_term(&tiles, |at, from, by| {
+            let [map, weight, gradient] = [map[from], weight[by], gradient[at]].map(f64::from);
+            exact[0][at] += map * weight;
+            exact[1][from] += gradient * weight;
+            exact[2][by] += gradient * map;
+        });
+        for (what, place) in ["result", "map", "weight"].into_iter().zip(0..) {
+            let [tiles, columns] =
+                [&by_tiles, &by_columns].map(|found| rms(&found[place], &exact[place]));
+            println!(
+                "{channels:?}, {side}²: {what} by tiles {tiles:.1e}, by columns {columns:.1e}"
+            );
+            assert!(tiles < 4.0 * columns && tiles < 1e-6, "{what}: {tiles} and {columns}");
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Tiles and windows to their transformed values and back, with the channels side by side.
+
+use wide::f32x4;
+
+use super::{POINTS, Segment, Winograd};
+use crate::matrix::MatrixMut;
+use crate::widest::widest;
+
+/// Channels that are transformed at once.
+pub(super) const LANES: usize = 16;
+/// Pixels of a row that are put into their planes at once.
+const PLANES: usize = 32;
+/// Rows and columns of a matrix that are turned at once.
+const BLOCK: usize = 4;
+
+/// Does work on the channels from `$channel` on, for each [`LANES`] of `$channels` and then for each of the rest alone. (A
+/// closure with two places where it is called would be compiled by itself, without the widest instructions.)
+macro_rules! each_lanes {
+    ($channels:expr, $channel:ident, $work:ident($($argument:expr),*)) => {
+        let whole = $channels - $channels % LANES;
+        for $channel in (0..whole).step_by(LANES) {
+            $work::<LANES>($($argument),*);
+        }
+        for $channel in whole..$channels {
+            $work::<1>($($argument),*);
+        }
+    };
+}
+
+/// Values of as many channels.
+type Lanes<const N: usize> = [f32; N];
+
+widest! {
+    /// What each tile of a segment sees, transformed.
+    pub(super) fn transform_maps<'a>(
+        sizes: Winograd,
+        image: &'a [f32],
+        segment: &'a Segment,
+        pixels: &'a mut [f32],
+        to: [&'a mut [f32]; POINTS],
+    ) {
+        let mut to = to;
+        let ([channels, _], [height, width], [_, right]) = (sizes.channels, sizes.size, sizes.tiles());
+        // Rows of pixels with the channels of a pixel side by side, and zeros around them.
+        let pitch = (2 * right + 2) * channels;
+        let lines = pixels.chunks_exact_mut(pitch).take(2 * segment.rows.len() + 2);
+        for (place, line) in lines.enumerate() {
+            let row = (2 * segment.rows.start + place).checked_sub(1).filter(|row| *row < height);
+            let Some(row) = row else {
+                line.fill(0.0);
+                continue;
+            };
+            line[..channels].fill(0.0);
+            line[(width + 1) * channels..].fill(0.0);
+            let from = &image[row * width..];
+            turn(from, sizes.pixels(), [channels, width], &mut line[channels..], channels);
+        }
+        for tile in 0..sizes.count(segment) {
+            let from = &pixels[tile / right * 2 * pitch + tile % right * 2 * channels..];
+            let at = tile * channels;
+            each_lanes!(channels, channel, seen(&from[channel..], [pitch, channels], &mut to, at + channel));
+        }
+    }
+}
+
+widest! {
+    /// The gradient of each tile of a segment, transformed.
+    pub(super) fn transform_gradient<'a>(
+        sizes: Winograd,
+        image: &'a [f32],
+        segment: &'a Segment,
+        pixels: &'a mut [f32],
+        to: [&'a mut [f32]; POINTS],
+    ) {
+        let mut to = to;
+        let ([_, channels], [height, width], [_, right]) = (sizes.channels, sizes.size, sizes.tiles());
+        let pitch = 2 * right * channels;
+        let lines = pixels.chunks_exact_mut(pitch).take(2 * segment.rows.len());
+        for (place, line) in lines.enumerate() {
+            let row = 2 * segment.rows.start + place;
+            if row >= height {
+                line.fill(0.0);
+                continue;
+            }
+            line[width * channels..].fill(0.0);
+            turn(&image[row * width..], sizes.pixels(), [channels, width], line, channels);
+        }
+        for tile in 0..sizes.count(segment) {
+            let from = &pixels[tile / right * 2 * pitch + tile % right * 2 * channels..];
+            let at = tile * channels;
+            each_lanes!(channels, channel, spread(&from[channel..], [pitch, channels], &mut to, at + channel));
+        }
+    }
+}
+
+widest! {
+    /// The pixels of each tile of a segment from its transformed values.
+    pub(super) fn transform_result<'a>(
+        sizes: Winograd,
+        from: [&'a [f32]; POINTS],
+        segment: &'a Segment,
+        pixels: &'a mut [f32],
+        out: MatrixMut<'a>,
+    ) {
+        let mut out = out;
+        let ([_, channels], [_, width], [_, right]) = (sizes.channels, sizes.size, sizes.tiles());
+        let pitch = 2 * right * channels;
+        for tile in 0..sizes.count(segment) {
+            let to = &mut pixels[tile / right * 2 * pitch + tile % right * 2 * channels..];
+            let at = tile * channels;
+            each_lanes!(channels, channel, made(from, at + channel, &mut to[channel..], [pitch, channels]));
+        }
+        let mut planes = [0.0; PLANES * LANES];
+        let rows = sizes.rows(&segment.rows).len();
+        for first in (0..channels).step_by(LANES) {
+            let lanes = LANES.min(channels - first);
+            for (row, line) in pixels.chunks_exact(pitch).take(rows).enumerate() {
+                for pixel in (0..width).step_by(PLANES) {
+                    let count = PLANES.min(width - pixel);
+                    turn(&line[pixel * channels + first..], channels, [count, lanes], &mut planes, PLANES);
+                    for (lane, plane) in planes.chunks_exact(PLANES).take(lanes).enumerate() {
+                        out.line(first + lane)[row * width + pixel..][..count]
+                            .write_copy_of_slice(&plane[..count]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Turns a matrix of so many rows and columns, the rows of which begin `stride` apart, and those of the result `pitch`.
+#[inline(always)]
+fn turn(from: &[f32], stride: usize, [rows, columns]: [usize; 2], to: &mut [f32], pitch: usize) {
+    let whole = [rows, columns].map(|count| count - count % BLOCK);
+    for row in (0..whole[0]).step_by(BLOCK) {
+        for column in (0..whole[1]).step_by(BLOCK) {
+            let mut block = [f32x4::ZERO; BLOCK];
+            for (i, taken) in block.iter_mut().enumerate() {
+                *taken = load(from, (row + i) * stride + column).into();
+            }
+            for (j, turned) in f32x4::transpose(block).into_iter().enumerate() {
+                to[(column + j) * pitch + row..][..BLOCK].copy_from_slice(&turned.to_array());
+            }
+        }
+        for column in whole[1]..columns {
+            for i in 0..BLOCK {
+                to[column * pitch + row + i] = from[(row + i) * stride + column];
+            }
+        }
+    }
+    for row in whole[0]..rows {
+        for column in 0..columns {
+            to[column * pitch + row] = from[row * stride + column];
+        }
+    }
+}
+
+#[inline(always)]
+fn load<const N: usize>(from: &[f32], at: usize) -> Lanes<N> {
+    from[at..at + N].try_into().unwrap_or([0.0; N])
+}
+
+#[inline(always)]
+fn with<const N: usize>(a: Lanes<N>, b: Lanes<N>, op: impl Fn(f32, f32) -> f32) -> Lanes<N> {
+    let mut both = [0.0; N];
+    for (both, (a, b)) in both.iter_mut().zip(a.into_iter().zip(b)) {
+        *both = op(a, b);
+    }
+    both
+}
+
+#[inline(always)]
+fn plus<const N: usize>(a: Lanes<N>, b: Lanes<N>) -> Lanes<N> {
+    with(a, b, |a, b| a + b)
+}
+
+#[inline(always)]
+fn minus<const N: usize>(a: Lanes<N>, b: Lanes<N>) -> Lanes<N> {
+    with(a, b, |a, b| a - b)
+}
+
+#[inline(always)]
+fn half<const N: usize>(a: Lanes<N>) -> Lanes<N> {
+    a.map(|a| 0.5 * a)
+}
+
+/// Column `j` of transformed values.
+#[inline(always)]
+fn down<const N: usize>(from: [&[f32]; POINTS], j: usize, at: usize) -> [Lanes<N>; 4] {
+    let mut column = [[0.0; N]; 4];
+    for (i, value) in column.iter_mut().enumerate() {
+        *value = load(from[4 * i + j], at);
+    }
+    column
+}
+
+/// Stores a row of transformed values.
+#[inline(always)]
+fn store<const N: usize>(row: [Lanes<N>; 4], i: usize, to: &mut [&mut [f32]; POINTS], at: usize) {
+    let [a, b, c, d] = row;
+    to[4 * i][at..at + N].copy_from_slice(&a);
+    to[4 * i + 1][at..at + N].copy_from_slice(&b);
+    to[4 * i + 2][at..at + N].copy_from_slice(&c);
+    to[4 * i + 3][at..at + N].copy_from_slice(&d);
+}
+
+/// Stores a matrix of transformed values, of which these are the columns, once rows are transformed too.
+#[inline(always)]
+fn store_all<const N: usize, const M: usize>(
+    columns: [[Lanes<N>; 4]; M],
+    by: impl Fn([Lanes<N>; M]) -> [Lanes<N>; 4] + Copy,
+    to: &mut [&mut [f32]; POINTS],
+    at: usize,
+) {
+    store(by(columns.map(|[row, _, _, _]| row)), 0, to, at);
+    store(by(columns.map(|[_, row, _, _]| row)), 1, to, at);
+    store(by(columns.map(|[_, _, row, _]| row)), 2, to, at);
+    store(by(columns.map(|[_, _, _, row]| row)), 3, to, at);
+}
+
+/// A column or row of `Bᵀ·d·B`.
+#[inline(always)]
+fn of_pixels<const N: usize>([a, b, c, d]: [Lanes<N>; 4]) -> [Lanes<N>; 4] {
+    [minus(a, c), plus(b, c), minus(c, b), minus(b, d)]
+}
+
+/// A column or row of `A·y·Aᵀ`.
+#[inline(always)]
+fn of_gradient<const N: usize>([a, b]: [Lanes<N>; 2]) -> [Lanes<N>; 4] {
+    [a, plus(a, b), minus(a, b), b.map(|b| -b)]
+}
+
+/// A column or row of `G·g·Gᵀ`.
+#[inline(always)]
+fn of_window<const N: usize>([a, b, c]: [Lanes<N>; 3]) -> [Lanes<N>; 4] {
+    let outer = plus(a, c);
+    [a, half(plus(outer, b)), half(minus(outer, b)), c]
+}
+
+/// A column or row of `Aᵀ·m·A`.
+#[inline(always)]
+fn to_pixels<const N: usize>([a, b, c, d]: [Lanes<N>; 4]) -> [Lanes<N>; 2] {
+    [plus(plus(a, b), c), minus(minus(b, c), d)]
+}
+
+/// A column or row of `Gᵀ·u·G`.
+#[inline(always)]
+fn to_window<const N: usize>([a, b, c, d]: [Lanes<N>; 4]) -> [Lanes<N>; 3] {
+    let both = half(plus(b, c));
+    [plus(a, both), half(minus(b, c)), plus(both, d)]
+}
+
+/// `Bᵀ·d·B` of the 4×4 pixels that a tile sees.
+#[inline(always)]
+fn seen<const N: usize>(
+    from: &[f32],
+    [pitch, channels]: [usize; 2],
+    to: &mut [&mut [f32]; POINTS],
+    at: usize,
+) {
+    let mut columns = [[[0.0; N]; 4]; 4];
+    for (j, column) in columns.iter_mut().enumerate() {
+        let mut pixels = [[0.0; N]; 4];
+        for (i, pixel) in pixels.iter_mut().enumerate() {
+            *pixel = load(from, i * pitch + j * channels);
+        }
+        *column = of_pixels(pixels);
+    }
+    store_all(columns, of_pixels, to, at);
+}
+
+/// `A·y·Aᵀ` of the 2×2 pixels of a tile: the transpose of [`made`].
+#[inline(always)]
+fn spread<const N: usize>(
+    from: &[f32],
+    [pitch, channels]: [usize; 2],
+    to: &mut [&mut [f32]; POINTS],
+    at: usize,
+) {
+    let mut columns = [[[0.0; N]; 4]; 2];
+    for (j, column) in columns.iter_mut().enumerate() {
+        *column = of_gradient([load(from, j * channels), load(from, pitch + j * channels)]);
+    }
+    store_all(columns, of_gradient, to, at);
+}
+
+/// `Aᵀ·m·A`: the 2×2 pixels of a tile.
+#[inline(always)]
+fn made<const N: usize>(
+    from: [&[f32]; POINTS],
+    at: usize,
+    to: &mut [f32],
+    [pitch, channels]: [usize; 2],
+) {
+    let mut columns = [[[0.0; N]; 2]; 4];
+    for (j, column) in columns.iter_mut().enumerate() {
+        *column = to_pixels(down(from, j, at));
+    }
+    let [a, b] = to_pixels(columns.map(|[row, _]| row));
+    let [c, d] = to_pixels(columns.map(|[_, row]| row));
+    to[..N].copy_from_slice(&a);
+    to[channels..channels + N].copy_from_slice(&b);
+    to[pitch..pitch + N].copy_from_slice(&c);
+    to[pitch + channels..pitch + channels + N].copy_from_slice(&d);
+}
+
+widest! {
+    /// `G·g·Gᵀ` of windows that begin `step` apart, turned around where that is asked for.
+    pub(super) fn windows<'a>(weight: &'a [f32], step: usize, turned: bool, to: [&'a mut [f32]; POINTS]) {
+        let mut to = to;
+        each_lanes!(to[0].len(), channel, window(&weight[channel * step..], step, turned, &mut to, channel));
+    }
+}
+
+#[inline(always)]
+fn window<const N: usize>(
+    weight: &[f32],
+    step: usize,
+    turned: bool,
+    to: &mut [&mut [f32]; POINTS],
+    channel: usize,
+) {
+    let mut places = [[0.0; N]; 9];
+    for lane in 0..N {
+        let window = load::<9>(weight, lane * step);
+        for (place, value) in places.iter_mut().zip(window) {
+            place[lane] = value;
+        }
+    }
+    if turned {
+        places.reverse();
+    }
+    let mut columns = [[[0.0; N]; 4]; 3];
+    for (j, column) in columns.iter_mut().enumerate() {
+        *column = of_window([places[j], places[j + 3], places[j + 6]]);
+    }
+    store_all(columns, of_window, to, channel);
+}
+
+widest! {
+    /// `Gᵀ·u·G`: windows from the sums of their transformed gradients.
+    pub(super) fn of_windows<'a>(from: [&'a [f32]; POINTS], weight: &'a mut [f32]) {
+        each_lanes!(from[0].len(), channel, found(from, channel, weight));
+    }
+}
+
+#[inline(always)]
+fn found<const N: usize>(from: [&[f32]; POINTS], channel: usize, weight: &mut [f32]) {
+    let mut columns = [[[0.0; N]; 3]; 4];
+    for (j, column) in columns.iter_mut().enumerate() {
+        *column = to_window(down(from, j, channel));
+    }
+    let [a, b, c] = to_window(columns.map(|[row, _, _]| row));
+    let [d, e, f] = to_window(columns.map(|[_, row, _]| row));
+    let [g, h, i] = to_window(columns.map(|[_, _, row]| row));
+    let places = [a, b, c, d, e, f, g, h, i];
+    for (lane, window) in weight[channel * 9..][..N * 9].chunks_exact_mut(9).enumerate() {
+        for (value, place) in window.iter_mut().zip(places) {
+            *value = place[lane];
+        }
+    }
+}
