@@ -16,6 +16,8 @@ mod inner_product;
 mod join;
 mod matmul;
 mod norm;
+#[cfg(feature = "cpu")]
+mod parts;
 mod pool;
 mod primitives;
 mod sum;
@@ -35,6 +37,8 @@ pub use norm::{
     EPSILON, batch_norm, batch_norm_evaluation, batch_norm_relu, group_count, group_norm,
     group_norm_relu,
 };
+#[cfg(feature = "cpu")]
+pub use parts::{comes_in_parts, in_parts};
 pub use pool::{avg_pool, global_pool, max_pool};
-pub use sum::sum;
+pub use sum::{sum, sum_of_squares};
 pub use window::Window;

@@ -1,6 +1,6 @@
 //! A sum of everything.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 /// Numbers of a row, which is summed before the rows are: short enough for the rounding errors of
 /// 32-bit sums to stay small.
@@ -23,6 +23,17 @@ pub fn sum<const D: usize>(values: Tensor<D>) -> Tensor<1> {
         0 => whole,
         rest => whole + values.narrow(1, rows * ROW, rest).sum_dim(1).reshape([1]),
     }
+}
+
+/// `[1]`: the sum of the squares of `values`, in 32 bits.
+pub fn sum_of_squares(values: Tensor<1>) -> Tensor<1> {
+    #[cfg(feature = "cpu")]
+    if values.dtype() == DType::F32 && !super::is_gpu(&values.device()) {
+        let device = values.device();
+        let sum = trainer_cpu::sum_of_squares(super::host::Values::of(values).all());
+        return Tensor::from_data([sum as f32], &device);
+    }
+    sum(values.cast(DType::F32).square())
 }
 
 #[cfg(test)]

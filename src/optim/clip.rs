@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::Tensor;
 
 use crate::memory::Gradients;
-use crate::ops::sum;
+use crate::ops::sum_of_squares;
 
 use super::OptimError;
 
@@ -68,12 +68,12 @@ fn sums_of_squares(gradients: &Gradients) -> Result<Vec<f64>, OptimError> {
     let Some((_, first)) = gradients.iter().next() else { return Ok(Vec::new()) };
     #[cfg(feature = "cuda")]
     if let Some(gpu) = crate::ops::gpu::Gpu::of(&first.device()) {
-        let all = gradients.iter().map(|(_, gradient)| gradient.clone().cast(DType::F32));
+        let all =
+            gradients.iter().map(|(_, gradient)| gradient.clone().cast(burn::tensor::DType::F32));
         return Ok(gpu.sums_of_squares(all.collect())?);
     }
     let _ = first;
-    let sums =
-        gradients.iter().map(|(_, gradient)| sum(gradient.clone().cast(DType::F32).square()));
+    let sums = gradients.iter().map(|(_, gradient)| sum_of_squares(gradient.clone()));
     Ok(Tensor::cat(sums.collect(), 0).try_into_data()?.iter().collect())
 }
 

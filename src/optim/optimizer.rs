@@ -196,6 +196,10 @@ impl Optimizer {
             self.parameters.entry(name.to_owned()).or_insert_with(|| Parameter::new(length));
         parameter.steps += 1;
         let step = Step { lr, decay, number: parameter.steps };
+        #[cfg(feature = "cpu")]
+        if crate::ops::comes_in_parts(&[&value, &gradient]) {
+            return step_in_parts(self.rule.as_ref(), step, value, gradient, &mut parameter.kept);
+        }
         self.rule.step(step, value, gradient, &mut parameter.kept)
     }
 
@@ -330,6 +334,39 @@ impl Optimizer {
         self.parameters = loaded;
         Ok(())
     }
+}
+
+/// A step of a parameter that threads take part by part.
+#[cfg(feature = "cpu")]
+fn step_in_parts(
+    rule: &dyn Rule,
+    step: Step,
+    value: Tensor<1>,
+    gradient: Tensor<1>,
+    kept: &mut ParameterState,
+) -> Tensor<1> {
+    let leaves = rule.leaves();
+    let known: Option<Vec<Tensor<1>>> = leaves.iter().map(|leaf| kept.take(leaf)).collect();
+    let is_first = known.is_none();
+    let others = known.unwrap_or_else(|| leaves.iter().map(|_| gradient.zeros_like()).collect());
+    let changed = std::iter::once(value).chain(others).collect();
+    let stepped = crate::ops::in_parts(gradient, changed, |gradient, changed| {
+        let mut changed = changed.into_iter();
+        let value = changed.next().expect("the value");
+        let mut kept = ParameterState::default();
+        leaves
+            .iter()
+            .zip(changed)
+            .filter(|_| !is_first)
+            .for_each(|(leaf, own)| kept.put(leaf, own));
+        let value = rule.step(step, value, gradient, &mut kept);
+        let own = leaves.iter().map(|leaf| kept.take(leaf).expect("is kept after a step"));
+        std::iter::once(value).chain(own).collect()
+    });
+    let mut stepped = stepped.into_iter();
+    let value = stepped.next().expect("the value");
+    leaves.iter().zip(stepped).for_each(|(leaf, own)| kept.put(leaf, own));
+    value
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ use crate::memory::offload::OffloadTensor;
 use crate::ops::gpu::{Buffer, Gpu};
 
 /// One optimizer's arithmetic on one parameter.
-pub(super) trait Rule: Send {
+pub(super) trait Rule: Send + Sync {
     /// The tensors kept of a parameter after its first step, each as long as the parameter.
     fn leaves(&self) -> Vec<&'static str>;
 
-    /// The parameter's new value. `kept` is empty on the first step and holds [`Rule::leaves`]
+    /// The parameter's new value: of each number what those at its place make, alone. `kept` is empty on the first step and holds [`Rule::leaves`]
     /// after every step.
     fn step(
         &self,
