@@ -322,7 +322,7 @@ fn rectified(value: f32) -> f32 {
 }
 
 /// The sum of what `of` gives.
-pub(crate) fn sum(values: &[f32], of: impl Fn(f32) -> f32) -> f64 {
+fn sum(values: &[f32], of: impl Fn(f32) -> f32) -> f64 {
     let mut sums = [0.0f32; LANES];
     let (whole, rest) = values.as_chunks::<LANES>();
     for values in whole {

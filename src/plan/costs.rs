@@ -159,11 +159,13 @@ impl Plan {
         let optimizer_away = if offload_optimizer && on.cuda { optimizer } else { 0 };
         // On a GPU the usual optimizers write new values over the old ones, and so does the average of the weights unless
         // the optimizer's state comes and goes. Else parameters are replaced one after the other: the new values of one
-        // and what they are worked out with are there beside the old ones.
+        // are there beside the old ones, and what they are worked out with, unless threads work it out part by part.
+        let in_parts = !on.cuda && weight == 4;
         let in_place = on.cuda && weight == 4 && self.train.optimizer.has_kernel();
         let step = match (in_place, shards) {
             (true, 1) if self.train.ema.is_some() && optimizer_away > 0 => largest,
             (true, 1) => 0,
+            (false, 1) if in_parts => largest,
             (false, 1) => 2 * largest,
             // Its parts of weights and gradients are copied out, and the whole weights are given back. Then the new weights
             // of one parameter after the other are put together from all parts.
