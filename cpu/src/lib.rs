@@ -9,6 +9,7 @@ mod pool;
 mod squares;
 mod unfold;
 mod widest;
+mod window;
 mod winograd;
 mod workspace;
 

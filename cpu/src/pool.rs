@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use crate::Maps;
 use crate::matrix::{filled, written};
 use crate::widest::widest;
+use crate::window::Windows;
 
 /// Values that a thread takes at once, about.
 const BLOCK: usize = 1 << 14;
@@ -34,7 +35,7 @@ pub struct Pool {
 impl Pool {
     /// Height and width of the result.
     pub fn output(&self) -> [usize; 2] {
-        self.size.map(|size| (size + 2 * self.padding - self.kernel) / self.stride + 1)
+        self.windows().output()
     }
 
     /// The largest value of each window; what is not a number goes before every number.
@@ -86,22 +87,19 @@ impl Pool {
         &maps.image(place / self.channels)[place % self.channels * pixels..][..pixels]
     }
 
+    fn windows(&self) -> Windows {
+        let Self { size, kernel, stride, padding, .. } = *self;
+        Windows { size, kernel, stride, padding }
+    }
+
     /// For each place in the windows of a row of the result: the columns whose windows have it inside the map, and where in
     /// the map that of the first is.
     #[inline(always)]
     fn each_place(&self, row: usize, mut work: impl FnMut(Range<usize>, usize)) {
-        let ([height, width], columns) = (self.size, self.output()[1]);
-        for down in 0..self.kernel {
-            let from = (row * self.stride + down).checked_sub(self.padding);
-            let Some(from) = from.filter(|from| *from < height) else { continue };
-            for right in 0..self.kernel {
-                let start = self.padding.saturating_sub(right).div_ceil(self.stride).min(columns);
-                let end = (width + self.padding).saturating_sub(right).div_ceil(self.stride);
-                let inside = start..end.clamp(start, columns);
-                if !inside.is_empty() {
-                    let first = start * self.stride + right - self.padding;
-                    work(inside, from * width + first);
-                }
+        let windows = self.windows();
+        for from in (0..self.kernel).filter_map(|down| windows.row(row, down)) {
+            for (inside, first) in (0..self.kernel).filter_map(|right| windows.columns(right)) {
+                work(inside, from * self.size[1] + first);
             }
         }
     }

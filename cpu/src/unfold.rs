@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::window::Windows;
+
 /// The sizes of a square convolution of a batch of maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Convolution {
@@ -42,7 +44,12 @@ impl<'a> Maps<'a> {
 impl Convolution {
     /// Height and width of the result.
     pub fn output(&self) -> [usize; 2] {
-        self.size.map(|size| (size + 2 * self.padding - self.kernel) / self.stride + 1)
+        self.windows().output()
+    }
+
+    fn windows(&self) -> Windows {
+        let Self { size, kernel, stride, padding, .. } = *self;
+        Windows { size, kernel, stride, padding }
     }
 
     /// Pixels of the map.
@@ -128,23 +135,16 @@ impl Convolution {
     }
 
     fn unfold_row(&self, plane: &[f32], [row, down, right]: [usize; 3], out: &mut [f32]) {
-        let [height, width] = self.size;
-        let Some(from) = (row * self.stride + down).checked_sub(self.padding) else {
+        let windows = self.windows();
+        let Some((from, (inside, first))) = windows.row(row, down).zip(windows.columns(right))
+        else {
             return out.fill(0.0);
         };
-        if from >= height {
-            return out.fill(0.0);
-        }
-        let from = &plane[from * width..][..width];
-        let inside = self.inside(right);
         let (before, rest) = out.split_at_mut(inside.start);
         let (seen, behind) = rest.split_at_mut(inside.len());
         before.fill(0.0);
         behind.fill(0.0);
-        if seen.is_empty() {
-            return;
-        }
-        let from = &from[inside.start * self.stride + right - self.padding..];
+        let from = &plane[from * self.size[1] + first..];
         match self.stride {
             1 => seen.copy_from_slice(&from[..seen.len()]),
             stride => {
@@ -176,15 +176,11 @@ impl Convolution {
     }
 
     fn fold_row(&self, values: &[f32], [row, down, right]: [usize; 3], plane: &mut [f32]) {
-        let [height, width] = self.size;
-        let to = (row * self.stride + down).checked_sub(self.padding);
-        let Some(to) = to.filter(|to| *to < height) else { return };
-        let inside = self.inside(right);
-        if inside.is_empty() {
+        let windows = self.windows();
+        let Some((to, (inside, first))) = windows.row(row, down).zip(windows.columns(right)) else {
             return;
-        }
-        let first = to * width + inside.start * self.stride + right - self.padding;
-        let (to, values) = (&mut plane[first..], &values[inside]);
+        };
+        let (to, values) = (&mut plane[to * self.size[1] + first..], &values[inside]);
         match self.stride {
             1 => to.iter_mut().zip(values).for_each(|(to, value)| *to += value),
             stride => {
@@ -197,13 +193,5 @@ impl Convolution {
     fn places(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let kernel = self.kernel;
         (0..kernel).flat_map(move |down| (0..kernel).map(move |right| (down, right)))
-    }
-
-    /// The columns of the result whose windows have the place `right` inside the map.
-    fn inside(&self, right: usize) -> Range<usize> {
-        let (stride, columns) = (self.stride, self.output()[1]);
-        let start = self.padding.saturating_sub(right).div_ceil(stride).min(columns);
-        let end = (self.size[1] + self.padding).saturating_sub(right).div_ceil(stride);
-        start..end.clamp(start, columns)
     }
 }

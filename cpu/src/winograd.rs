@@ -124,20 +124,20 @@ impl Winograd {
     /// Of maps and a weight `[output, input, 3, 3]`.
     pub fn forward(&self, maps: Maps<'_>, weight: &[f32]) -> Vec<f32> {
         let steps = [1, self.channels[0]];
-        self.apply(maps, Windows { weight, steps, turned: false })
+        self.apply(maps, Weight { values: weight, steps, turned: false })
     }
 
     /// The gradient of the maps from that of the result.
     pub fn of_maps(&self, weight: &[f32], gradient: Maps<'_>) -> Vec<f32> {
         let steps = [self.channels[0], 1];
-        self.turned().apply(gradient, Windows { weight, steps, turned: true })
+        self.turned().apply(gradient, Weight { values: weight, steps, turned: true })
     }
 
-    fn apply(&self, maps: Maps<'_>, windows: Windows<'_>) -> Vec<f32> {
+    fn apply(&self, maps: Maps<'_>, weight: Weight<'_>) -> Vec<f32> {
         let count = self.batch * self.channels[1] * self.pixels();
         let write = |out: &mut [MaybeUninit<f32>]| match self.has_few_tiles() {
-            true => self.write_channels(maps, windows, out),
-            false => self.write_tiles(maps, windows, out),
+            true => self.write_channels(maps, weight, out),
+            false => self.write_tiles(maps, weight, out),
         };
         // SAFETY: the tiles of all images, or all channels, are the whole result, and each is written.
         #[expect(unsafe_code, reason = "the result is not cleared before it is written")]
@@ -146,12 +146,12 @@ impl Winograd {
     }
 
     /// Parts are of some tiles and all channels.
-    fn write_tiles(&self, maps: Maps<'_>, windows: Windows<'_>, out: &mut [MaybeUninit<f32>]) {
+    fn write_tiles(&self, maps: Maps<'_>, weight: Weight<'_>, out: &mut [MaybeUninit<f32>]) {
         let [input, output] = self.channels;
         let mut transformed = vec![0.0; POINTS * input * output];
         let rows = of_points(&mut transformed, std::iter::repeat_n(output, input));
         let rows = rows.into_par_iter().enumerate();
-        rows.for_each(|(channel, row)| windows.transform([channel, 0], row));
+        rows.for_each(|(channel, row)| weight.transform([channel, 0], row));
         // Of each group, the rows of the result that its segments are.
         let mut images = out.chunks_mut(output * self.pixels());
         let mut rest = None;
@@ -192,7 +192,7 @@ impl Winograd {
     }
 
     /// Parts are of some channels and all tiles.
-    fn write_channels(&self, maps: Maps<'_>, windows: Windows<'_>, out: &mut [MaybeUninit<f32>]) {
+    fn write_channels(&self, maps: Maps<'_>, weight: Weight<'_>, out: &mut [MaybeUninit<f32>]) {
         let [input, output] = self.channels;
         let segments = self.images();
         let mut seen = vec![0.0; POINTS * self.all() * input];
@@ -214,7 +214,7 @@ impl Winograd {
             let pixels = room(pixels, sizes.pixels_of(self.tiles()[0]));
             let rows = of_points(transformed, std::iter::repeat_n(channels.len(), input));
             for (channel, row) in rows.into_iter().enumerate() {
-                windows.transform([channel, channels.start], row);
+                weight.transform([channel, channels.start], row);
             }
             sizes.products(&seen, transformed, made, pixels, segments.iter().zip(results));
         };
@@ -408,18 +408,18 @@ type Transform =
 
 /// A weight, and how its windows are taken from it.
 #[derive(Debug, Clone, Copy)]
-struct Windows<'a> {
-    weight: &'a [f32],
+struct Weight<'a> {
+    values: &'a [f32],
     /// How many windows lie between those of a channel of the maps and the next, and the same for the result.
     steps: [usize; 2],
     turned: bool,
 }
 
-impl Windows<'_> {
+impl Weight<'_> {
     /// Transforms the windows of a channel of the maps, and of the result from a channel on.
     fn transform(&self, [input, output]: [usize; 2], to: [&mut [f32]; POINTS]) {
         let first = 9 * (input * self.steps[0] + output * self.steps[1]);
-        windows(&self.weight[first..], 9 * self.steps[1], self.turned, to);
+        windows(&self.values[first..], 9 * self.steps[1], self.turned, to);
     }
 }
 

@@ -145,6 +145,7 @@ fn located_as(
     change(&mut config);
     let plan = crate::plan::plan(config).and_then(|plan| check(&plan).map(|()| plan));
     let plan = plan.map_err(|fault| source.error(fault))?;
+    // Before anything asks for threads.
     build::join_threads(&plan.devices);
     Ok((plan, source))
 }

@@ -8,6 +8,11 @@ use trainer_cpu::Maps;
 use super::device::is_gpu;
 use super::primitives::{primitive, tensor};
 
+/// Whether a tensor is of 32 bits and on the CPU.
+pub(super) fn is_single_on_cpu<const D: usize>(tensor: &Tensor<D>) -> bool {
+    tensor.dtype() == DType::F32 && !is_gpu(&tensor.device())
+}
+
 /// A tensor of these values.
 pub(super) fn made(shape: [usize; 4], values: Vec<f32>) -> Tensor<4> {
     tensor::<Flex, 4>(FloatTensor::<Flex>::from_data(TensorData::new(values, shape)))
@@ -33,7 +38,7 @@ pub(super) struct Planes(FloatTensor<Flex>);
 impl Planes {
     /// Of maps of 32 bits on the CPU, where autodiff does not record them.
     pub fn takes(tensor: &Tensor<4>) -> bool {
-        tensor.dtype() == DType::F32 && !tensor.is_autodiff() && !is_gpu(&tensor.device())
+        is_single_on_cpu(tensor) && !tensor.is_autodiff()
     }
 
     pub fn of(tensor: Tensor<4>) -> Self {

@@ -1,7 +1,7 @@
 //! Operations that Burn lacks or is slow at.
 //!
-//! They take tensors of any device: on the CPU they run Burn's own operations, on CUDA the kernels in
-//! [`gpu`], on which the fused stages run as well.
+//! They take tensors of any device: on the CPU they run Burn's own operations or those of the crate
+//! `trainer_cpu`, on CUDA the kernels in [`gpu`], on which the fused stages run as well.
 
 mod after_backward;
 #[cfg(feature = "cpu")]

@@ -2,11 +2,10 @@
 
 use burn::backend::Flex;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use rayon::prelude::*;
 
-use super::device::is_gpu;
-use super::host::Values;
+use super::host::{Values, is_single_on_cpu};
 use super::primitives::{primitive, tensor};
 
 /// Numbers of a part: what is made of them stays in a core's cache.
@@ -15,7 +14,7 @@ const PART: usize = 1 << 14;
 /// Whether [`in_parts`] takes these: of 32 bits on the CPU, and more than a part.
 pub fn comes_in_parts(values: &[&Tensor<1>]) -> bool {
     let many = values.first().is_some_and(|first| first.dims()[0] > PART);
-    many && values.iter().all(|one| one.dtype() == DType::F32 && !is_gpu(&one.device()))
+    many && values.iter().all(|one| is_single_on_cpu(one))
 }
 
 /// What `work` makes of `changed`, given `read`: all are as long, and what becomes of a number depends on those at its place

@@ -10,7 +10,7 @@ use super::dtype::accumulation_dtype;
 /// The largest value of each window.
 pub fn max_pool(map: Tensor<4>, window: Window) -> Tensor<4> {
     #[cfg(feature = "cpu")]
-    if on_cpu::takes(&map) {
+    if super::host::is_single_on_cpu(&map) {
         return on_cpu::max_pool(map, window);
     }
     let Window { kernel, stride, padding } = window;
@@ -46,17 +46,12 @@ mod on_cpu {
     use burn::backend::autodiff::grads::Gradients;
     use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, unary};
     use burn::backend::{Autodiff, Flex};
-    use burn::tensor::{DType, Tensor};
+    use burn::tensor::Tensor;
     use trainer_cpu::Pool;
 
     use super::super::Window;
-    use super::super::device::is_gpu;
     use super::super::host::{Planes, made};
     use super::super::primitives::{primitive, tensor};
-
-    pub fn takes(map: &Tensor<4>) -> bool {
-        map.dtype() == DType::F32 && !is_gpu(&map.device())
-    }
 
     pub fn max_pool(map: Tensor<4>, window: Window) -> Tensor<4> {
         if !map.is_autodiff() {

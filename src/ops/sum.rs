@@ -28,7 +28,7 @@ pub fn sum<const D: usize>(values: Tensor<D>) -> Tensor<1> {
 /// `[1]`: the sum of the squares of `values`, in 32 bits.
 pub fn sum_of_squares(values: Tensor<1>) -> Tensor<1> {
     #[cfg(feature = "cpu")]
-    if values.dtype() == DType::F32 && !super::is_gpu(&values.device()) {
+    if super::host::is_single_on_cpu(&values) {
         let device = values.device();
         let sum = trainer_cpu::sum_of_squares(super::host::Values::of(values).all());
         return Tensor::from_data([sum as f32], &device);

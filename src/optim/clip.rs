@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(feature = "cuda")]
+use burn::tensor::DType;
 use burn::tensor::Tensor;
 
 use crate::memory::Gradients;
@@ -68,8 +70,7 @@ fn sums_of_squares(gradients: &Gradients) -> Result<Vec<f64>, OptimError> {
     let Some((_, first)) = gradients.iter().next() else { return Ok(Vec::new()) };
     #[cfg(feature = "cuda")]
     if let Some(gpu) = crate::ops::gpu::Gpu::of(&first.device()) {
-        let all =
-            gradients.iter().map(|(_, gradient)| gradient.clone().cast(burn::tensor::DType::F32));
+        let all = gradients.iter().map(|(_, gradient)| gradient.clone().cast(DType::F32));
         return Ok(gpu.sums_of_squares(all.collect())?);
     }
     let _ = first;

@@ -336,7 +336,7 @@ impl Optimizer {
     }
 }
 
-/// A step of a parameter that threads take part by part.
+/// A step of a parameter that threads take part by part, as each number depends on those at its place alone.
 #[cfg(feature = "cpu")]
 fn step_in_parts(
     rule: &dyn Rule,
@@ -354,11 +354,9 @@ fn step_in_parts(
         let mut changed = changed.into_iter();
         let value = changed.next().expect("the value");
         let mut kept = ParameterState::default();
-        leaves
-            .iter()
-            .zip(changed)
-            .filter(|_| !is_first)
-            .for_each(|(leaf, own)| kept.put(leaf, own));
+        if !is_first {
+            leaves.iter().zip(changed).for_each(|(leaf, own)| kept.put(leaf, own));
+        }
         let value = rule.step(step, value, gradient, &mut kept);
         let own = leaves.iter().map(|leaf| kept.take(leaf).expect("is kept after a step"));
         std::iter::once(value).chain(own).collect()

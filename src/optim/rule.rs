@@ -14,8 +14,8 @@ pub(super) trait Rule: Send + Sync {
     /// The tensors kept of a parameter after its first step, each as long as the parameter.
     fn leaves(&self) -> Vec<&'static str>;
 
-    /// The parameter's new value: of each number what those at its place make, alone. `kept` is empty on the first step and holds [`Rule::leaves`]
-    /// after every step.
+    /// The parameter's new value. What becomes of a number depends on the numbers at its place alone. `kept` is empty on the
+    /// first step and holds [`Rule::leaves`] after every step.
     fn step(
         &self,
         step: Step,

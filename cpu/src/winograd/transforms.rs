@@ -39,22 +39,8 @@ widest! {
         pixels: &'a mut [f32],
         to: [&'a mut [f32]; POINTS],
     ) {
-        let mut to = to;
-        let ([channels, _], [height, width], [_, right]) = (sizes.channels, sizes.size, sizes.tiles());
-        // Rows of pixels with the channels of a pixel side by side, and zeros around them.
-        let pitch = (2 * right + 2) * channels;
-        let lines = pixels.chunks_exact_mut(pitch).take(2 * segment.rows.len() + 2);
-        for (place, line) in lines.enumerate() {
-            let row = (2 * segment.rows.start + place).checked_sub(1).filter(|row| *row < height);
-            let Some(row) = row else {
-                line.fill(0.0);
-                continue;
-            };
-            line[..channels].fill(0.0);
-            line[(width + 1) * channels..].fill(0.0);
-            let from = &image[row * width..];
-            turn(from, sizes.pixels(), [channels, width], &mut line[channels..], channels);
-        }
+        let (mut to, channels, right) = (to, sizes.channels[0], sizes.tiles()[1]);
+        let pitch = gather(sizes, channels, image, segment, 1, pixels);
         for tile in 0..sizes.count(segment) {
             let from = &pixels[tile / right * 2 * pitch + tile % right * 2 * channels..];
             let at = tile * channels;
@@ -72,19 +58,8 @@ widest! {
         pixels: &'a mut [f32],
         to: [&'a mut [f32]; POINTS],
     ) {
-        let mut to = to;
-        let ([_, channels], [height, width], [_, right]) = (sizes.channels, sizes.size, sizes.tiles());
-        let pitch = 2 * right * channels;
-        let lines = pixels.chunks_exact_mut(pitch).take(2 * segment.rows.len());
-        for (place, line) in lines.enumerate() {
-            let row = 2 * segment.rows.start + place;
-            if row >= height {
-                line.fill(0.0);
-                continue;
-            }
-            line[width * channels..].fill(0.0);
-            turn(&image[row * width..], sizes.pixels(), [channels, width], line, channels);
-        }
+        let (mut to, channels, right) = (to, sizes.channels[1], sizes.tiles()[1]);
+        let pitch = gather(sizes, channels, image, segment, 0, pixels);
         for tile in 0..sizes.count(segment) {
             let from = &pixels[tile / right * 2 * pitch + tile % right * 2 * channels..];
             let at = tile * channels;
@@ -126,6 +101,35 @@ widest! {
             }
         }
     }
+}
+
+/// Puts the channels of each pixel of a segment's tiles side by side, with `border` pixels around them and zeros outside of the
+/// map. Returns how far rows of pixels lie apart.
+#[inline(always)]
+fn gather(
+    sizes: Winograd,
+    channels: usize,
+    image: &[f32],
+    segment: &Segment,
+    border: usize,
+    pixels: &mut [f32],
+) -> usize {
+    let ([height, width], [_, right]) = (sizes.size, sizes.tiles());
+    let pitch = (2 * right + 2 * border) * channels;
+    let lines = pixels.chunks_exact_mut(pitch).take(2 * segment.rows.len() + 2 * border);
+    for (place, line) in lines.enumerate() {
+        let row = (2 * segment.rows.start + place).checked_sub(border);
+        let Some(row) = row.filter(|row| *row < height) else {
+            line.fill(0.0);
+            continue;
+        };
+        let (before, rest) = line.split_at_mut(border * channels);
+        let (seen, behind) = rest.split_at_mut(width * channels);
+        before.fill(0.0);
+        behind.fill(0.0);
+        turn(&image[row * width..], sizes.pixels(), [channels, width], seen, channels);
+    }
+    pitch
 }
 
 /// Turns a matrix of so many rows and columns, the rows of which begin `stride` apart, and those of the result `pitch`.
