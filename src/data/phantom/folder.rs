@@ -95,6 +95,8 @@ impl Partial {
         };
         fs::create_dir_all(parent).map_err(DataError::io("make", parent))?;
         let prefix = format!("{}.partial-", name.to_string_lossy());
+        // Whoever removes what is abandoned must not find this folder before it is locked.
+        let _alone = File::open(parent).and_then(|folder| folder.lock().map(|()| folder));
         remove_abandoned(parent, &prefix);
         let path = parent.join(format!("{prefix}{}", std::process::id()));
         fs::create_dir(&path).map_err(DataError::io("make", &path))?;

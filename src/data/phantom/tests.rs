@@ -295,3 +295,22 @@ fn an_interrupted_write_leaves_no_phantom_and_is_cleared_away_by_the_next() {
     left.sort();
     assert_eq!(left, ["phantom", "phantom.partial-1"]);
 }
+
+/// Another process that looks for abandoned folders would take one that is not locked yet for such.
+#[test]
+fn no_folder_is_made_while_another_process_removes_abandoned_ones() {
+    let folder = tempfile::tempdir().expect("is made");
+    let entries = || fs::read_dir(folder.path()).expect("reads").count();
+    let removing = File::open(folder.path()).expect("opens");
+    removing.lock().expect("locks");
+    thread::scope(|scope| {
+        let create = scope.spawn(|| Partial::create(&folder.path().join("phantom")));
+        thread::sleep(Duration::from_millis(200));
+        assert_eq!(entries(), 0, "it waits");
+        removing.unlock().expect("unlocks");
+        let partial = create.join().expect("ends").expect("is made");
+        let lock = File::open(partial.path.join(Partial::LOCK)).expect("opens");
+        assert!(lock.try_lock().is_err(), "it is locked");
+    });
+    assert_eq!(entries(), 0);
+}
