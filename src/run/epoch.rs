@@ -22,6 +22,20 @@ const METERED_STEPS: usize = 2;
 /// The list of images that could not be read, in the run folder.
 const SKIPPED_IMAGES: &str = "skipped_images.csv";
 
+/// A pass over images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// Training in this epoch, from its batch number `first` on.
+    Training {
+        /// Counted from 1.
+        epoch: usize,
+        /// Counted from 0.
+        first: usize,
+    },
+    /// Evaluation of the validation images.
+    Validation,
+}
+
 /// A step that has begun, with its batch.
 struct UnderWay {
     begun: BegunStep,
@@ -93,16 +107,13 @@ impl Run {
             self.meter.reset_peak();
         }
         let mut had_images = self.state.tally.images + self.state.skipped_steps > 0;
-        let mut batches = match self.coming.take() {
-            Some((coming, batches)) if (coming, 0) == (epoch, first) => batches,
-            _ => self.train_loader.epoch(epoch as u64, first).shared(),
-        };
+        let mut batches = self.batches(Pass::Training { epoch, first });
         let mut metered = if self.measures { METERED_STEPS } else { 0 };
         while let Some(batch) = batches.next() {
             if let Some(signal) = self.asked_to_stop(&batch)? {
                 return Ok(Some(signal));
             }
-            self.look_ahead(&mut batches);
+            self.look_ahead(&mut batches, || Some(Pass::Validation));
             had_images |= self.train_on(&batch?, metered > 0, under_way)?;
             metered = metered.saturating_sub(1);
             if let Some(message) = self.train_loader.take_warning() {
@@ -181,11 +192,34 @@ impl Run {
         self.error_of(step, source.with_names(name))
     }
 
-    /// Lets the trainer know the batch after the one that it takes next, where that is of use.
-    fn look_ahead(&mut self, batches: &mut SharedBatches) {
+    /// Lets the trainer know the batch after the one that it takes next, where that is of use. Where that is the last one of
+    /// `batches`, the images of the pass `after` begin to be read, so that its first batch is there when it begins.
+    fn look_ahead(&mut self, batches: &mut SharedBatches, after: impl Fn() -> Option<Pass>) {
         if self.trainer.sends_ahead() {
             self.trainer.upcoming = upcoming(batches).cloned();
         }
+        if batches.size_hint().0 <= 1
+            && self.coming.is_none()
+            && let Some(after) = after()
+        {
+            self.coming = Some((after, self.read(after)));
+        }
+    }
+
+    /// The batches of a pass, the first of which may have been read.
+    fn batches(&mut self, pass: Pass) -> SharedBatches {
+        match self.coming.take() {
+            Some((coming, batches)) if coming == pass => batches,
+            _ => self.read(pass),
+        }
+    }
+
+    fn read(&self, pass: Pass) -> SharedBatches {
+        let batches = match pass {
+            Pass::Training { epoch, first } => self.train_loader.epoch(epoch as u64, first),
+            Pass::Validation => self.validation_loader.epoch(0, 0),
+        };
+        batches.shared()
     }
 
     /// The error of a pass in which no image could be used.
@@ -316,14 +350,16 @@ impl Run {
         validation: &mut Validation,
         clock: Instant,
     ) -> Result<Option<Signal>, RunError> {
-        let mut batches = self.validation_loader.epoch(0, 0).shared();
+        let mut batches = self.batches(Pass::Validation);
+        let (epoch, last) = (self.state.epoch, self.plan.train.epochs);
+        let next = || (epoch < last).then_some(Pass::Training { epoch: epoch + 1, first: 0 });
         let mut metered = self.measures;
         let mut under_way = None;
         while let Some(batch) = batches.next() {
             if let Some(signal) = self.asked_to_stop(&batch)? {
                 return Ok(Some(signal));
             }
-            self.look_ahead(&mut batches);
+            self.look_ahead(&mut batches, next);
             let batch = batch?;
             self.note_bad_images(&batch.skipped)?;
             if batch.indices.is_empty() {
@@ -395,10 +431,6 @@ impl Run {
     ) -> Result<(), RunError> {
         let devices = self.device_speeds(training.as_secs_f64())?;
         let epoch = self.state.epoch;
-        if epoch < self.plan.train.epochs {
-            let batches = self.train_loader.epoch(epoch as u64 + 1, 0).shared();
-            self.coming = Some((epoch + 1, batches));
-        }
         let train = self.state.tally.values(&self.plan.heads);
         let mut val = validation.values(&self.plan.heads);
         val.extend(validation.intervals(&self.plan.heads, self.plan.run.seed));

@@ -50,6 +50,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use agreement::weights;
+pub use epoch::Pass;
 pub use findings::best_findings;
 pub use folder::{
     CONFIG_FILE, EVALUATION, FolderError, METRICS_FILE, Mode as FolderMode, RunFolder,
@@ -94,8 +95,8 @@ pub struct Run {
     pub validation: Arc<Dataset>,
     /// Batches of training images.
     pub train_loader: Loader,
-    /// Those of an epoch that has not begun, and its number: the first are read while the epoch before it is saved.
-    pub coming: Option<(usize, SharedBatches)>,
+    /// The batches of a pass that has not begun: the first of them are read while the pass before it ends.
+    pub coming: Option<(Pass, SharedBatches)>,
     /// Batches of validation images.
     pub validation_loader: Loader,
     /// Who is told what happens.

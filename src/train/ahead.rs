@@ -79,7 +79,7 @@ impl Ahead {
 mod gpu {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::{Receiver, sync_channel};
-    use std::sync::{Mutex, MutexGuard, PoisonError};
+    use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
     use burn::tensor::{Bytes, Device, Tensor, bf16};
     use rayon::prelude::*;
@@ -98,6 +98,9 @@ mod gpu {
         sent: Mutex<Option<Sent>>,
         /// The most numbers of a part so far. Shorter ones take as much memory, so that it is the same in every step.
         most: AtomicUsize,
+        /// Pinned memory that each part is put into before it is copied. Memory that the system gives out anew costs several times
+        /// what writing to it does.
+        staged: Arc<Mutex<Bytes>>,
     }
 
     /// Images on their way.
@@ -116,7 +119,8 @@ mod gpu {
             };
             let (uploads, worker) = (Uploads::new(&gpu).ok()?, Worker::start("images").ok()?);
             let (sent, most) = (Mutex::default(), AtomicUsize::default());
-            Some(Self { gpu, storage, uploads, worker, sent, most })
+            let staged = Arc::new(Mutex::new(Bytes::from_elems(Vec::<u8>::new())));
+            Some(Self { gpu, storage, uploads, worker, sent, most, staged })
         }
 
         pub fn send(&self, part: Option<BatchPart>) {
@@ -133,9 +137,16 @@ mod gpu {
             let Some(room) = room.ok().and_then(|mut rooms| rooms.pop()) else { return };
             let room = room.first(length);
             let (to_send, storage) = (part.clone(), self.storage);
-            let (uploads, (tell, done)) = (self.uploads.clone(), sync_channel(1));
+            let (uploads, staged) = (self.uploads.clone(), Arc::clone(&self.staged));
+            let (tell, done) = sync_channel(1);
             self.worker.give(move || {
-                let bytes = gathered(&to_send.batch.images[to_send.images], storage);
+                let mut staged = staged.lock().unwrap_or_else(PoisonError::into_inner);
+                if staged.len() < most * storage.bytes() {
+                    *staged = Bytes::from_elems(vec![0_u8; most * storage.bytes()]);
+                    uploads.pin(&mut staged);
+                }
+                let bytes = &mut staged[..length * storage.bytes()];
+                put_in_a_row(&to_send.batch.images[to_send.images], storage, bytes);
                 drop(to_send.batch);
                 // Nobody may want to know any more.
                 let _ = tell.send(uploads.upload(bytes, room));
@@ -157,35 +168,26 @@ mod gpu {
         }
     }
 
-    /// Threads that put images in a row. One takes half as long as a step, and with what follows now and then as long
-    /// as all of it.
+    /// Threads that put images in a row. One may take as long as a GPU takes to evaluate them.
     const THREADS: usize = 4;
 
-    /// The values of all images in a row.
-    fn gathered(images: &[Vec<f32>], storage: Storage) -> Bytes {
-        match storage {
+    /// Writes the values of all images into `bytes`, one image behind the other.
+    fn put_in_a_row(images: &[Vec<f32>], storage: Storage, bytes: &mut [u8]) {
+        let write = |image: &[f32], row: &mut [u8]| match storage {
             Storage::Bf16 => {
-                Bytes::from_elems(in_a_row(images, |value| bf16::from_f32(value).to_bits()))
+                let numbers = row.as_chunks_mut().0.iter_mut().zip(image);
+                numbers.for_each(|(to, value)| *to = bf16::from_f32(*value).to_ne_bytes());
             }
-            _ => Bytes::from_elems(in_a_row(images, f32::to_bits)),
-        }
-    }
-
-    /// The bits that `convert` makes of each value.
-    fn in_a_row<T: Default + Copy + Send>(
-        images: &[Vec<f32>],
-        convert: impl Fn(f32) -> T + Sync,
-    ) -> Vec<T> {
-        let each = images.first().map_or(0, Vec::len);
-        // Of integers these are pages that nobody has touched yet.
-        let mut values = vec![T::default(); each * images.len()];
+            _ => {
+                let numbers = row.as_chunks_mut().0.iter_mut().zip(image);
+                numbers.for_each(|(to, value)| *to = value.to_ne_bytes());
+            }
+        };
+        let each = (bytes.len() / images.len().max(1)).max(1);
         let share = images.len().div_ceil(THREADS).max(1);
-        let shares = values.par_chunks_mut((share * each).max(1)).zip(images.par_chunks(share));
+        let shares = bytes.par_chunks_mut(share * each).zip(images.par_chunks(share));
         shares.for_each(|(rows, images)| {
-            for (row, image) in rows.chunks_mut(each.max(1)).zip(images) {
-                row.iter_mut().zip(image).for_each(|(to, value)| *to = convert(*value));
-            }
+            rows.chunks_mut(each).zip(images).for_each(|(row, image)| write(image, row));
         });
-        values
     }
 }

@@ -200,7 +200,7 @@ fn measure(device: &Device, batch: usize, side: usize, dense_layers: DenseLayers
             std::thread::scope(|scope| {
                 let upload = || {
                     for (bytes, room) in bytes.into_iter().zip(rooms) {
-                        uploads.upload(bytes, room).expect("copies");
+                        uploads.upload(&bytes, room).expect("copies");
                     }
                 };
                 scope.spawn(upload);

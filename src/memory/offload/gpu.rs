@@ -103,9 +103,12 @@ impl Shelf {
         for (item, room) in ours.into_iter().zip(rooms) {
             let (gpu, uploads) = (gpu.clone(), uploads.clone());
             self.worker.give(move || {
-                item.arrives(|bytes, _| match uploads.upload(bytes, room) {
-                    Ok(buffer) => Ok(Values::Buffer(gpu, buffer)),
-                    Err(text) => Err(OffloadError::Device(text)),
+                item.arrives(|mut bytes, _| {
+                    uploads.pin(&mut bytes);
+                    match uploads.upload(&bytes, room) {
+                        Ok(buffer) => Ok(Values::Buffer(gpu, buffer)),
+                        Err(text) => Err(OffloadError::Device(text)),
+                    }
                 });
             });
         }

@@ -156,23 +156,27 @@ impl Uploads {
         buffers.into_iter().map(room).collect()
     }
 
+    /// Moves `bytes` into pinned host memory, from which the device copies fastest, where they are not there yet and there is such
+    /// memory.
+    pub fn pin(&self, bytes: &mut Bytes) {
+        self.client.staging(std::iter::once(bytes), false);
+    }
+
     /// Copies `bytes` into `room`, waits until that is done, and gives what they are in now. To be called on another
     /// thread than that which launches kernels.
     ///
     /// # Errors
     ///
     /// When the device fails.
-    pub fn upload(&self, mut bytes: Bytes, room: Room) -> Result<Buffer, String> {
+    pub fn upload(&self, bytes: &[u8], room: Room) -> Result<Buffer, String> {
         let Room { buffer, address, free } = room;
         let length = buffer.len() * buffer.storage().bytes();
         assert_eq!(bytes.len(), length, "bytes are uploaded into room for as many");
-        // Nothing is copied that is in pinned memory.
-        self.client.staging(std::iter::once(&mut bytes), false);
         free.wait()?;
         // SAFETY: as many bytes at the address are the buffer's, which nothing uses: what was launched before it was
         // made has run. It and the bytes are held until the copy has ended.
         let copied = self.stream.context().bind_to_thread().and_then(|()| unsafe {
-            result::memcpy_htod_async(address, &bytes[..], self.stream.cu_stream())
+            result::memcpy_htod_async(address, bytes, self.stream.cu_stream())
         });
         let ended = self.stream.synchronize();
         copied.and(ended).map(|()| buffer).map_err(|error: DriverError| error.to_string())
