@@ -220,15 +220,16 @@ fn remembered(
     let keeps_within = matches!(settings.checkpointing.0, CheckpointingConfig::Budget(_));
     // A budget lowered where memory has not sufficed is kept within as well as can be.
     if keeps_within && budget == asked_for && !estimate.fits {
-        let (least, micro_batch) = (estimate.peak, settings.micro_batch);
+        let (least, micro_batch) = (estimate.held, settings.micro_batch);
         let advice = planner.what_would_fit();
         let written = plan.memory.budget.is_some();
-        let free = machine.free.filter(|_| !written);
+        let free = machine.available().filter(|_| !written);
         return Err(NothingFits {
             fixed: false,
             written,
             budget,
             free,
+            cuda: machine.cuda,
             least,
             micro_batch,
             advice,

@@ -33,9 +33,10 @@ pub struct MemoryConfig {
     /// What BatchNorm's running statistics move towards, once a step, where a batch goes through in
     /// several parts.
     pub batch_norm: BatchStatistics,
-    /// The memory that a step must fit in, such as `"10GiB"`, `"800MiB"` or `"90%"` of the
-    /// device's. A run that is estimated to take more does not start. When this is left out, what
-    /// is chosen automatically must fit in 90% of what is free on the device when the run starts.
+    /// The memory that a run must fit in, such as `"10GiB"`, `"800MiB"` or `"90%"` of the device's: of a card,
+    /// what the process holds, as `nvidia-smi` shows it; on the CPU, what a step uses. A run that is estimated to
+    /// take more does not start. When this is left out, what is chosen automatically must fit in 98% of what is
+    /// free on the card when the run starts, or in 90% of what is free on the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"10GiB")]
     pub budget: Option<String>,
@@ -373,7 +374,7 @@ impl MemoryConfig {
         self.offload.as_ref().map(|choice| choice.0.clone()).unwrap_or_default()
     }
 
-    /// The memory that a step must fit in, where it is given.
+    /// The memory that a run must fit in, where it is given.
     ///
     /// # Errors
     ///

@@ -48,7 +48,7 @@ impl Pages {
     /// What is not larger lies in pages of its own.
     const SMALL: u64 = 64 << 10;
     /// Bytes of these.
-    const SMALL_PAGE: u64 = 8 << 20;
+    pub const SMALL_PAGE: u64 = 8 << 20;
     /// More pages than this are not tried.
     const MOST: u64 = 16;
 

@@ -27,7 +27,7 @@ pub(super) fn advice(
     let (all, at_step, away) = (now.peak, now.at_step, now.away);
     let peak = Peak { all, fixed, optimizer, kept, at_step, away };
     let before = Before { plan, machine, settings, peak };
-    let mut sentences = vec![made_of(&before.peak, budget, now.devices.len())];
+    let mut sentences = vec![made_of(&before, now.held, budget, now.devices.len())];
     let tried = changes::try_each(plan, machine, budget, settings);
     let saved = |tried: &Tried| 1.0 - tried.peak as f64 / all as f64;
     let mut helps: Vec<&Tried> = tried.iter().filter(|p| saved(p) >= HELPS).collect();
@@ -86,9 +86,14 @@ fn times(ratio: f64) -> String {
     }
 }
 
-fn made_of(peak: &Peak, budget: u64, devices: usize) -> String {
+fn made_of(before: &Before, held: u64, budget: u64, devices: usize) -> String {
+    let peak = &before.peak;
     let of = if devices > 1 { " on the fullest device" } else { "" };
-    let fits = if peak.all <= budget { "fits in" } else { "does not fit in" };
+    let fits = if held <= budget { "fits in" } else { "does not fit in" };
+    let held = match before.machine.cuda {
+        true => format!(", with at most {} held,", Bytes(held)),
+        false => String::new(),
+    };
     let (rest, place) = match peak.at_step {
         true => (
             "are what the optimizer's step works with",
@@ -100,7 +105,7 @@ fn made_of(peak: &Peak, budget: u64, devices: usize) -> String {
         false => ("are activations and what computing them takes", String::new()),
     };
     format!(
-        "The estimated peak of {}{of} {fits} {}. {} of it ({:.0}%) are weights, gradients and the \
+        "The estimated peak of {}{of}{held} {fits} {}. {} of it ({:.0}%) are weights, gradients and the \
          optimizer's state, {} {rest}{place}.",
         Bytes(peak.all),
         Bytes(budget),

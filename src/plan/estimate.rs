@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
+use super::planner::keeps_within;
 use super::{Costs, Machine, MemorySettings, Plan};
 use crate::choice::Choice;
 use crate::fault::Fault;
@@ -19,6 +20,8 @@ use crate::memory::{
 pub struct StepEstimate {
     /// The most bytes in use at once.
     pub peak: u64,
+    /// The bytes that a process with such steps holds of a card at most, as `nvidia-smi` has it; on the CPU, the same as `peak`.
+    pub held: u64,
     /// Seconds of a step, roughly: good for comparing settings.
     pub seconds: f64,
     /// Floating-point operations done again, in percent of those of a step that keeps everything.
@@ -71,11 +74,13 @@ pub struct Estimator {
     /// With its split decided.
     plan: Plan,
     machine: Machine,
-    /// Bytes that a step may use.
+    /// Bytes that a process may hold.
     budget: u64,
     /// The stages of each device that has some of one copy of the model.
     ranges: Vec<Range<usize>>,
     known: HashMap<Key, Rc<[Known]>>,
+    /// The bytes in use that policies keep within so that no more is held than may be.
+    kept_within: Vec<(MemorySettings, u64)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -242,6 +247,9 @@ impl Known {
     }
 }
 
+/// How often a policy is given less to keep within, as more is held than in use.
+const TRIED_BUDGETS: usize = 4;
+
 /// How many trees are tried where the trade-off does not say what they need: with what they keep off the
 /// device, and in a pipeline.
 const TRIED_TREES: usize = 24;
@@ -257,10 +265,10 @@ impl Estimator {
     pub fn within(plan: &Plan, machine: Machine, budget: u64) -> Self {
         let plan = plan.with_split(machine);
         let ranges = plan.stages_of_devices();
-        Self { plan, machine, budget, ranges, known: HashMap::new() }
+        Self { plan, machine, budget, ranges, known: HashMap::new(), kept_within: Vec::new() }
     }
 
-    /// The bytes that a step may use.
+    /// The bytes that a process may hold.
     pub fn budget(&self) -> u64 {
         self.budget
     }
@@ -329,6 +337,7 @@ impl Estimator {
         let away = away.map(|(known, taken)| taken.away + known.costs.optimizer_away).sum();
         let fullest = taken.iter().max_by_key(|taken| taken.peak).expect("there is a device");
         let largest = known.iter().map(|known| known.costs.largest_tensor).max().unwrap_or(0);
+        let held = self.held_at_most(settings, &trees, fullest.peak);
         let devices = self.ranges.iter().zip(&taken).map(|(stages, taken)| DeviceEstimate {
             stages: stages.clone(),
             peak: taken.peak,
@@ -336,13 +345,33 @@ impl Estimator {
         });
         Ok(StepEstimate {
             peak: fullest.peak,
+            held,
             seconds: seconds + optimizer_seconds,
             recompute_percent: if flops > 0.0 { 100.0 * again / flops } else { 0.0 },
             at_step: fullest.course.iter().all(|(_, most)| *most < fullest.peak),
             away,
-            fits: fullest.peak <= self.budget && largest <= self.machine.largest_tensor(),
+            fits: held <= self.budget && largest <= self.machine.largest_tensor(),
             devices: if known.len() > 1 { devices.collect() } else { Vec::new() },
         })
+    }
+
+    /// The bytes that a process holds at most with steps that have `peak` in use at once. Where it would fit or not by how
+    /// buffers lie, that is found out, if it can be.
+    fn held_at_most(
+        &mut self,
+        settings: &MemorySettings,
+        trees: &[CheckpointPlan],
+        peak: u64,
+    ) -> u64 {
+        let (machine, most) = (self.machine, self.machine.held_at_most(peak));
+        // Of what takes little, gaps may be more of it.
+        let surely = machine.held_at_most(peak + peak / 4);
+        if surely <= self.budget || machine.held(peak) > self.budget {
+            return most;
+        }
+        let strategies = self.strategies_of(settings, trees.to_vec());
+        let [strategy] = &strategies[..] else { return most };
+        self.held_with(settings, strategy).map_or(most, |held| machine.held(held.bytes()))
     }
 
     /// Bytes of the gradients that a device has, at most.
@@ -415,8 +444,18 @@ impl Estimator {
     ///
     /// A policy that does not fit the chain.
     pub fn strategies(&mut self, settings: &MemorySettings) -> Result<Vec<Strategy>, Fault> {
+        let trees = self.trees(settings)?;
+        Ok(self.strategies_of(settings, trees))
+    }
+
+    /// The same where each device takes its stages forward and back as `trees` have it.
+    fn strategies_of(
+        &mut self,
+        settings: &MemorySettings,
+        trees: Vec<CheckpointPlan>,
+    ) -> Vec<Strategy> {
         let fewest = if self.plan.normalises(1) { 1 } else { settings.micro_batch.min(2) };
-        let (known, trees) = (self.known(settings), self.trees(settings)?);
+        let known = self.known(settings);
         let strategy = |(Known { costs, part, .. }, tree): (&Known, CheckpointPlan)| Strategy {
             fewest,
             micro_batch: settings.micro_batch,
@@ -426,12 +465,44 @@ impl Estimator {
             stages: costs.stages.len(),
             part: *part,
         };
-        Ok(known.iter().zip(trees).map(strategy).collect())
+        known.iter().zip(trees).map(strategy).collect()
     }
 
+    /// How each device takes its stages forward and back: by a policy that keeps within the budget, so that no more than that
+    /// is held, where that can be.
     fn trees(&mut self, settings: &MemorySettings) -> Result<Vec<CheckpointPlan>, Fault> {
-        let (budget, cuda, known) = (self.budget, self.machine.cuda, self.known(settings));
-        known.iter().map(|known| known.tree(settings, cuda, budget)).collect()
+        let cuda = self.machine.cuda;
+        if !cuda || !keeps_within(settings) {
+            return self.trees_within(settings, self.machine.in_use(self.budget));
+        }
+        if let Some((_, in_use)) = self.kept_within.iter().find(|(known, _)| known == settings) {
+            return self.trees_within(settings, *in_use);
+        }
+        let mut in_use = self.machine.in_use(self.budget);
+        let mut trees = self.trees_within(settings, in_use)?;
+        for _ in 0..TRIED_BUDGETS {
+            let known = self.known(settings);
+            let peak = known.iter().zip(&trees).map(|(known, tree)| known.run(tree).peak).max();
+            let peak = peak.unwrap_or(0);
+            let held = self.held_at_most(settings, &trees, peak);
+            // Where more is in use than may be, there is nothing leaner.
+            if held <= self.budget || peak > in_use {
+                break;
+            }
+            in_use = peak.saturating_sub(held - self.budget);
+            trees = self.trees_within(settings, in_use)?;
+        }
+        self.kept_within.push((settings.clone(), in_use));
+        Ok(trees)
+    }
+
+    fn trees_within(
+        &mut self,
+        settings: &MemorySettings,
+        in_use: u64,
+    ) -> Result<Vec<CheckpointPlan>, Fault> {
+        let (cuda, known) = (self.machine.cuda, self.known(settings));
+        known.iter().map(|known| known.tree(settings, cuda, in_use)).collect()
     }
 
     fn known(&mut self, settings: &MemorySettings) -> Rc<[Known]> {

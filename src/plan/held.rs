@@ -3,7 +3,7 @@
 use super::costs::weight_bytes;
 use super::{Estimator, MemorySettings};
 use crate::memory::{
-    BufferLifetime, DryAllocator, DryStage, DrySteps, FootprintStage, Pages, Placement,
+    BufferLifetime, DryAllocator, DryStage, DrySteps, FootprintStage, Pages, Placement, Strategy,
 };
 
 /// Steps that are gone through. From the second on all take the same at the same places, since new weights are
@@ -27,16 +27,30 @@ impl HeldMemory {
 }
 
 impl Estimator {
-    /// What steps with these settings hold, as little as possible. `None` where that is not known: on the CPU, in a
-    /// pipeline, where stages do not run fused, where something waits off the device, and where the optimizer's state is shared
-    /// out.
+    /// What steps with these settings hold, as little as possible. `None` where that is not known: on the CPU, with several
+    /// devices, where stages do not run fused, and where something waits off the device.
     pub fn held(&mut self, settings: &MemorySettings) -> Option<HeldMemory> {
-        self.held_in(STEPS, settings)
+        let [strategy] = <[_; 1]>::try_from(self.strategies(settings).ok()?).ok()?;
+        self.held_with(settings, &strategy)
+    }
+
+    /// The same of steps that are taken by `strategy`.
+    pub(super) fn held_with(
+        &mut self,
+        settings: &MemorySettings,
+        strategy: &Strategy,
+    ) -> Option<HeldMemory> {
+        self.held_in(STEPS, settings, strategy)
     }
 
     /// The same, found from so many steps.
-    fn held_in(&mut self, steps: usize, settings: &MemorySettings) -> Option<HeldMemory> {
-        let all = self.all_buffers(settings, steps)?;
+    fn held_in(
+        &mut self,
+        steps: usize,
+        settings: &MemorySettings,
+        strategy: &Strategy,
+    ) -> Option<HeldMemory> {
+        let all = self.all_buffers(settings, strategy, steps)?;
         let passes = Placement::of(&all[0]);
         let others = all.map(|mut buffers| {
             buffers.retain(|buffer| buffer.pass.is_none());
@@ -50,9 +64,11 @@ impl Estimator {
     fn all_buffers(
         &mut self,
         settings: &MemorySettings,
+        strategy: &Strategy,
         steps: usize,
     ) -> Option<[Vec<BufferLifetime>; 2]> {
-        Some([self.buffers(settings, steps, false)?, self.buffers(settings, steps, true)?])
+        let mut buffers = |ahead| self.buffers(settings, strategy, steps, ahead);
+        Some([buffers(false)?, buffers(true)?])
     }
 
     /// Every buffer of so many steps with these settings, with images that are copied `ahead` or with a batch that
@@ -60,14 +76,12 @@ impl Estimator {
     fn buffers(
         &mut self,
         settings: &MemorySettings,
+        strategy: &Strategy,
         steps: usize,
         ahead: bool,
     ) -> Option<Vec<BufferLifetime>> {
-        let [strategy] = <[_; 1]>::try_from(self.strategies(settings).ok()?).ok()?;
-        if !self.machine().cuda || strategy.part.is_some() || settings.offload_optimizer {
-            return None;
-        }
-        if self.plan().optimizer_shards() > 1 {
+        // What several devices exchange is not known.
+        if !self.machine().cuda || self.plan().devices.len() > 1 || settings.offload_optimizer {
             return None;
         }
         let costs = self.costs(settings);
@@ -127,6 +141,10 @@ mod tests {
         crate::plan::plan(loaded.config).expect("a right plan")
     }
 
+    fn strategy(estimator: &mut Estimator, settings: &MemorySettings) -> Strategy {
+        estimator.strategies(settings).expect("a right policy").swap_remove(0)
+    }
+
     /// As an allocator places buffers in the order in which they are asked for, in pages of the best size, these held 1.00 to 1.23 times
     /// what is in use.
     #[test]
@@ -174,8 +192,9 @@ mod tests {
             let plan = planned(model, set);
             let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
             let mut estimator = Estimator::new(&plan, Machine::ASSUMED);
+            let strategy = strategy(&mut estimator, &settings);
             let mut held = |steps: usize| {
-                let held = estimator.held_in(steps, &settings);
+                let held = estimator.held_in(steps, &settings, &strategy);
                 held.expect("all stages are fused")
             };
             assert_eq!(held(STEPS), held(STEPS + 7), "{model} {set}");
@@ -193,7 +212,9 @@ mod tests {
             let plan = planned(model, set);
             let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
             let mut estimator = Estimator::new(&plan, Machine::ASSUMED);
-            let buffers = estimator.buffers(&settings, STEPS, true).expect("all stages are fused");
+            let strategy = strategy(&mut estimator, &settings);
+            let buffers = estimator.buffers(&settings, &strategy, STEPS, true);
+            let buffers = buffers.expect("all stages are fused");
             let of_step = |step: usize| {
                 let taken = buffers
                     .iter()
@@ -215,7 +236,9 @@ mod tests {
     fn small_buffers_are_few() {
         let plan = planned("densenet121", "train.batch_size=8");
         let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
-        let buffers = Estimator::new(&plan, Machine::ASSUMED).buffers(&settings, STEPS, true);
+        let mut estimator = Estimator::new(&plan, Machine::ASSUMED);
+        let strategy = strategy(&mut estimator, &settings);
+        let buffers = estimator.buffers(&settings, &strategy, STEPS, true);
         let buffers = buffers.expect("all stages are fused");
         let small: Vec<&BufferLifetime> =
             buffers.iter().filter(|buffer| buffer.bytes <= 64 << 10).collect();
@@ -247,7 +270,9 @@ mod tests {
             let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
             let mut estimator = Estimator::new(&plan, Machine::ASSUMED);
             let peak = estimator.estimate(&settings).expect("a right policy").peak as f64;
-            let buffers = estimator.buffers(&settings, STEPS, true).expect("all stages are fused");
+            let strategy = strategy(&mut estimator, &settings);
+            let buffers = estimator.buffers(&settings, &strategy, STEPS, true);
+            let buffers = buffers.expect("all stages are fused");
             let mut live: Vec<(u64, bool, u64)> = Vec::new();
             for BufferLifetime { bytes, from, to, .. } in buffers {
                 live.extend([(from, true, bytes), (to, false, bytes)]);

@@ -427,6 +427,7 @@ impl Balance<'_> {
         let seconds = seconds(each, &Speed::of(&on));
         let time = |range: Range<usize>, _: usize| seconds[range].iter().sum();
         let budget = self.machine.budget(plan.memory.budget().ok().flatten());
+        let budget = self.machine.in_use(budget);
         let micros = plan.device_batch().div_ceil(images);
         let fits = |range: Range<usize>, rank: usize| {
             let part = PipelinePart { place: self.place(rank), returns: each.frozen < range.start };

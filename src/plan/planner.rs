@@ -23,7 +23,7 @@ pub struct Chosen {
     /// What decides about bytes and seconds.
     #[serde(rename = "way")]
     pub settings: MemorySettings,
-    /// Bytes that the policy `budget` keeps within.
+    /// Bytes that the process keeps within.
     pub budget: u64,
 }
 
@@ -35,13 +35,15 @@ pub struct NothingFits {
     pub fixed: bool,
     /// Whether the budget is one that the user wrote.
     pub written: bool,
-    /// Bytes that a step may use.
+    /// Bytes that may be held.
     pub budget: u64,
     /// Bytes that are free on the device, where the budget follows from them.
     pub free: Option<u64>,
-    /// The least peak of all settings that are allowed.
+    /// Whether the device is a card.
+    pub cuda: bool,
+    /// The least that is held with all settings that are allowed; on the CPU, the least peak.
     pub least: u64,
-    /// The micro-batch of that peak.
+    /// The micro-batch of that.
     pub micro_batch: usize,
     /// What would fit.
     pub advice: String,
@@ -55,16 +57,13 @@ impl NothingFits {
             None => Bytes(self.budget).to_string(),
         };
         let images = images(self.micro_batch);
-        match self.fixed {
-            true => format!(
-                "a step does not fit in {budget}: its estimated peak is {least}, with {images} at \
-                 once"
-            ),
-            false => format!(
-                "no way to take a step fits in {budget}: the least possible peak is {least}, with \
-                 {images} at once"
-            ),
-        }
+        let (what, takes) = match (self.fixed, self.cuda) {
+            (true, true) => ("a step does not fit", "it holds an estimated"),
+            (true, false) => ("a step does not fit", "its estimated peak is"),
+            (false, true) => ("no way to take a step fits", "the least that is held is"),
+            (false, false) => ("no way to take a step fits", "the least possible peak is"),
+        };
+        format!("{what} in {budget}: {takes} {least}, with {images} at once")
     }
 
     /// The same as a fault of the budget, where the user wrote one.
@@ -91,7 +90,7 @@ pub enum BackOff {
 pub struct Planner {
     plan: Plan,
     machine: Machine,
-    /// Bytes that a step may use; less than at first where memory has not sufficed.
+    /// Bytes that the process may hold; fewer than at first where memory has not sufficed.
     budget: u64,
     settings: MemorySettings,
     /// One for each device that has some of one copy of the model.
@@ -125,14 +124,15 @@ impl Planner {
                 (false, true) => u64::MAX,
                 (false, false) => machine.memory,
             };
-            return match planner.estimate.peak <= most {
+            return match planner.estimate.held <= most {
                 true => Ok(planner),
                 false => Err(NothingFits {
                     fixed: true,
                     written: plan.memory.budget.is_some(),
                     budget: most,
                     free: None,
-                    least: planner.estimate.peak,
+                    cuda: machine.cuda,
+                    least: planner.estimate.held,
                     micro_batch: planner.settings.micro_batch,
                     advice: planner.what_would_fit(),
                 }),
@@ -180,12 +180,8 @@ impl Planner {
         }
     }
 
-    /// The memory of a GPU that steps are to be taken in: see [`Estimator::held`]. `None` too where several devices share the batch:
-    /// what they exchange is not known there.
+    /// The memory of a GPU that steps are to be taken in: see [`Estimator::held`].
     pub fn held(&self) -> Option<HeldMemory> {
-        if self.copies() > 1 {
-            return None;
-        }
         Estimator::within(&self.plan, self.machine, self.budget).held(&self.settings)
     }
 
@@ -251,7 +247,7 @@ impl Planner {
         kernels.into_values().collect()
     }
 
-    /// Bytes that a step may use.
+    /// Bytes that the process may hold.
     pub fn budget(&self) -> u64 {
         self.budget
     }
@@ -276,7 +272,11 @@ impl Planner {
         if self.settings.offload_optimizer {
             parts.push("optimizer's state in host memory".to_owned());
         }
-        let StepEstimate { peak, recompute_percent, .. } = self.estimate;
+        let StepEstimate { peak, held, recompute_percent, .. } = self.estimate;
+        let held = match self.machine.cuda {
+            true => format!(" and at most {} held", Bytes(held)),
+            false => String::new(),
+        };
         let recomputed = match recompute_percent {
             0.0 => "nothing recomputed".to_owned(),
             percent if percent < 0.5 => "less than 1% recomputed".to_owned(),
@@ -288,7 +288,7 @@ impl Planner {
         });
         let price = price::of_numbers(&self.plan, self.machine, self.budget, &self.settings);
         format!(
-            "memory: {}; estimated peak {}{} of {}, {recomputed}{}",
+            "memory: {}; estimated peak {}{}{held} of {}, {recomputed}{}",
             parts.join(", "),
             Bytes(peak),
             at_first.unwrap_or_default(),
@@ -343,21 +343,25 @@ impl Planner {
 
     /// The warning about a step that is estimated to take more than is free on the device.
     pub fn crowded(&self) -> Option<String> {
-        let (free, peak) = (self.machine.free?, self.most());
-        (peak > free).then(|| {
+        let (available, most) = (self.machine.available()?, self.most());
+        (most > available).then(|| {
+            let what = match self.machine.cuda {
+                true => "a step is estimated to hold at most",
+                false => "the estimated peak of a step is",
+            };
             format!(
-                "the estimated peak of a step is {}, and {} of the device's {} are free now",
-                Bytes(peak),
-                Bytes(free),
+                "{what} {}, and {} of the device's {} are free now",
+                Bytes(most),
+                Bytes(available),
                 Bytes(self.machine.memory)
             )
         })
     }
 
-    /// The estimated peak of any step.
+    /// What any step holds at most; on the CPU, the highest peak.
     fn most(&self) -> u64 {
-        let first = self.at_first.as_ref().map_or(0, |(_, first)| first.peak);
-        self.estimate.peak.max(first)
+        let first = self.at_first.as_ref().map_or(0, |(_, first)| first.held);
+        self.estimate.held.max(first)
     }
 
     /// Whether the host has room for `bytes` while steps are taken: a CPU where they are free beside a step or nobody
@@ -378,7 +382,7 @@ impl Planner {
     pub fn back_off(&mut self, images: usize) -> Option<BackOff> {
         let failed = self.estimate().peak;
         // There is less than was thought. What comes next must not keep so much that it fails too.
-        let budget = self.budget.min(failed - failed / 8);
+        let budget = self.budget.min(self.machine.held_at_most(failed - failed / 8));
         let of = |settings| {
             let is_first = self.is_first;
             Self { is_first, ..Self::new(self.plan.clone(), self.machine, budget, settings) }
@@ -419,7 +423,7 @@ impl Planner {
 }
 
 /// Whether the policy is to keep within the budget.
-fn keeps_within(settings: &MemorySettings) -> bool {
+pub(super) fn keeps_within(settings: &MemorySettings) -> bool {
     matches!(settings.checkpointing.0, CheckpointingConfig::Budget(_))
 }
 
@@ -430,13 +434,13 @@ fn nothing_fits(
     candidates: &[MemorySettings],
 ) -> NothingFits {
     let mut estimator = Estimator::new(plan, machine);
-    let peaks = candidates
+    let held = candidates
         .iter()
-        .filter_map(|settings| Some((estimator.estimate(settings).ok()?.peak, settings)));
-    let (least, settings) = peaks.min_by_key(|(peak, _)| *peak).expect("there are candidates");
+        .filter_map(|settings| Some((estimator.estimate(settings).ok()?.held, settings)));
+    let (least, settings) = held.min_by_key(|(held, _)| *held).expect("there are candidates");
     let advice = what_would_fit(plan, machine, budget, settings);
     let written = plan.memory.budget.is_some();
-    let free = machine.free.filter(|_| !written);
+    let (free, cuda) = (machine.available().filter(|_| !written), machine.cuda);
     let micro_batch = settings.micro_batch;
-    NothingFits { fixed: false, written, budget, free, least, micro_batch, advice }
+    NothingFits { fixed: false, written, budget, free, cuda, least, micro_batch, advice }
 }

@@ -44,14 +44,14 @@ pub(super) fn of_the_whole(
     // Within nothing, the policy `budget` takes the least that it can.
     let mut estimator = Estimator::within(plan, machine, 0);
     let found = whole.iter().filter_map(|other| Some((estimator.estimate(other).ok()?, other)));
-    let (found, least) = found.min_by_key(|(found, _)| found.peak)?;
+    let (found, least) = found.min_by_key(|(found, _)| found.held)?;
     let now = Estimator::within(plan, machine, budget).estimate(settings).ok()?.seconds;
     let plain = MemorySettings::configured(&plan.memory, plan.device_batch());
     let mut written = least.written_beside(&plain);
     written.push(format!("{:.1} × the time", found.seconds / now));
     Some(format!(
         "with the whole batch at once a step takes {} at least ({})",
-        Bytes(found.peak),
+        Bytes(found.held),
         written.join(", ")
     ))
 }

@@ -23,7 +23,7 @@ pub struct PlanSummary {
     /// Bytes of it that are free, where the device is here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub free: Option<u64>,
-    /// Bytes that a step may use.
+    /// Bytes that the process may hold of a card, as `nvidia-smi` has it; on the CPU, that a step may use.
     pub budget: u64,
     /// What is wrong with the budget that is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -218,6 +218,9 @@ pub struct StrategySummary {
     pub offload_optimizer: bool,
     /// The estimated peak, bytes.
     pub peak: u64,
+    /// Bytes that the process holds of a card at most, as `nvidia-smi` has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held: Option<u64>,
     /// Operations done again, in percent of those of a step that keeps everything.
     pub recompute_percent: f64,
     /// Seconds of a step, as a multiple of those of whole batches with everything kept.
@@ -241,7 +244,13 @@ impl StageSummary {
 }
 
 impl StrategySummary {
-    fn new(plan: &Plan, settings: &MemorySettings, found: &StepEstimate, whole: f64) -> Self {
+    fn new(
+        plan: &Plan,
+        machine: &Machine,
+        settings: &MemorySettings,
+        found: &StepEstimate,
+        whole: f64,
+    ) -> Self {
         let segments = match &settings.checkpointing.0 {
             CheckpointingConfig::Sequential(config) => Some(config.segments),
             _ => None,
@@ -255,6 +264,7 @@ impl StrategySummary {
             dense_layers: settings.dense_layers,
             offload_optimizer: settings.offload_optimizer,
             peak: found.peak,
+            held: machine.cuda.then_some(found.held),
             recompute_percent: found.recompute_percent,
             relative_time: found.seconds / whole,
             away: found.away,
@@ -371,7 +381,7 @@ impl PlanSummary {
         let strategies: Vec<StrategySummary> = candidates
             .iter()
             .zip(&found)
-            .map(|(settings, found)| StrategySummary::new(plan, settings, found, whole))
+            .map(|(settings, found)| StrategySummary::new(plan, machine, settings, found, whole))
             .collect();
         let fits = |place: &usize| {
             let row = &strategies[*place];

@@ -233,7 +233,7 @@ pub struct StartMemory {
     pub dense_layers: &'static str,
     /// Whether the optimizer's state waits in host memory.
     pub offload_optimizer: bool,
-    /// Bytes that a step may use.
+    /// Bytes that the process may hold of a card; on the CPU, that a step may use.
     pub budget: u64,
     /// The peak that is predicted.
     pub predicted_peak: u64,

@@ -39,10 +39,10 @@ pub(super) fn size(usual: usize) -> dialoguer::Result<usize> {
     Input::new().with_prompt("Height and width of images, in pixels").default(usual).interact_text()
 }
 
-/// How much memory a step may use.
+/// How much memory a run may take.
 pub(super) fn budget() -> dialoguer::Result<String> {
     Input::new()
-        .with_prompt("Memory that a step may use, such as 11GiB or 90% of the device's")
+        .with_prompt("Memory that a run may take, such as 11GiB or 90% of the device's")
         .default(BUDGET.to_owned())
         .interact_text()
 }

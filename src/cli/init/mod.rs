@@ -20,7 +20,7 @@ use heads::Heads;
 ///
 /// It recognises a published data set, a table with a row for each image, a folder for each class, and
 /// NumPy arrays. On a terminal it asks where the data are, what is to be predicted, how large images are,
-/// and how much memory a step may use. The default answer is what it found; a flag answers a question in
+/// and how much memory a run may take. The default answer is what it found; a flag answers a question in
 /// advance. Where there is no terminal, give the flags, or --yes, which takes all defaults. The
 /// configuration has comments and passes `trainer check`.
 #[derive(Debug, Args)]
@@ -46,7 +46,7 @@ pub struct Init {
     /// The height and width that images are resized to, in pixels
     #[arg(long, value_name = "PIXELS")]
     size: Option<usize>,
-    /// How much memory a step may use: a size, such as 11GiB, or a share of the device's memory, such as 90%
+    /// How much memory a run may take: a size, such as 11GiB, or a share of the device's memory, such as 90%
     #[arg(long, value_name = "SIZE")]
     budget: Option<String>,
     /// Images in a step of the optimizer
@@ -60,7 +60,7 @@ pub struct Init {
     overwrite: bool,
 }
 
-/// The share of the device's memory that a step may use, unless another is asked for.
+/// The share of the device's memory that a run may take, unless another is asked for.
 const BUDGET: &str = "90%";
 
 /// The kinds of prediction.

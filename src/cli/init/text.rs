@@ -107,7 +107,7 @@ metric = {watched}
 patience = 5
 
 [memory]
-{budget:<32}# of the device, for a step
+{budget:<32}# of the device, for the run
 micro_batch = "auto"            # as many images at once as fit; the gradient is that of the batch
 "#,
         name = format!("name = {}", quoted(&name)),

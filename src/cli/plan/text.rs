@@ -35,7 +35,7 @@ pub(super) fn text(
     let prose = |text: &str| wrapped(text, page.columns.min(PROSE), 0);
     let PlanSummary { device, memory, budget, bytes, warning, .. } = summary;
     let mut text = prose(&format!(
-        "for {}: {} of memory ({known}), {}{} for a step",
+        "for {}: {} of memory ({known}), {}{} for a run",
         match (*device, devices(summary)) {
             ("cuda", 1) => "a CUDA GPU".to_owned(),
             ("cuda", count) => format!("each of {count} CUDA GPUs"),
@@ -253,7 +253,8 @@ fn at_first(first: &AtFirstSummary) -> String {
 }
 
 fn strategies(summary: &PlanSummary, all: bool) -> Table {
-    let columns = vec![
+    let is_card = summary.strategies.iter().any(|row| row.held.is_some());
+    let mut columns = vec![
         Column::words(""),
         Column::words("checkpointing"),
         Column::words("precision"),
@@ -261,11 +262,14 @@ fn strategies(summary: &PlanSummary, all: bool) -> Table {
         Column::words("dense layers"),
         Column::words("offload"),
         Column::numbers("peak").always(),
+    ];
+    columns.extend(is_card.then(|| Column::numbers("held").always()));
+    columns.extend([
         Column::numbers("recomputed"),
         Column::numbers("time").always(),
         Column::words("numbers"),
         Column::words("fits"),
-    ];
+    ]);
     let mut table = Table::new(columns, 4);
     let mut places: Vec<usize> = match all {
         true => (0..summary.strategies.len()).collect(),
@@ -288,7 +292,7 @@ fn strategies(summary: &PlanSummary, all: bool) -> Table {
             Some(segments) => format!("{} {segments}", row.checkpointing),
             None => row.checkpointing.to_owned(),
         };
-        table.add(vec![
+        let mut cells = vec![
             mark.to_owned(),
             policy,
             row.precision.name().to_owned(),
@@ -296,11 +300,15 @@ fn strategies(summary: &PlanSummary, all: bool) -> Table {
             row.dense_layers.name().to_owned(),
             row.offload.to_owned(),
             Bytes(row.peak).to_string(),
+        ];
+        cells.extend(row.held.map(|held| Bytes(held).to_string()));
+        cells.extend([
             format!("{:.0}%", row.recompute_percent),
             format!("{:.2}", row.relative_time),
             if row.same_numbers { "same" } else { "other" }.to_owned(),
             if row.fits { "yes" } else { "no" }.to_owned(),
         ]);
+        table.add(cells);
     }
     table
 }
