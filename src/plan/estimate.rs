@@ -248,7 +248,7 @@ impl Known {
 }
 
 /// How often a policy is given less to keep within, as more is held than in use.
-const TRIED_BUDGETS: usize = 4;
+const TRIED_BUDGETS: usize = 6;
 
 /// How many trees are tried where the trade-off does not say what they need: with what they keep off the
 /// device, and in a pipeline.
@@ -356,7 +356,7 @@ impl Estimator {
     }
 
     /// The bytes that a process holds at most with steps that have `peak` in use at once. Where it would fit or not by how
-    /// buffers lie, that is found out, if it can be.
+    /// buffers lie, that is found out, if it can be. Where something waits off the card, it cannot, and gaps are larger.
     fn held_at_most(
         &mut self,
         settings: &MemorySettings,
@@ -369,9 +369,12 @@ impl Estimator {
         if surely <= self.budget || machine.held(peak) > self.budget {
             return most;
         }
-        let strategies = self.strategies_of(settings, trees.to_vec());
-        let [strategy] = &strategies[..] else { return most };
-        self.held_with(settings, strategy).map_or(most, |held| machine.held(held.bytes()))
+        let held = match &self.strategies_of(settings, trees.to_vec())[..] {
+            [strategy] => self.held_with(settings, strategy),
+            _ => None,
+        };
+        let waits = settings.offloads() || settings.offload_optimizer;
+        held.map_or(if waits { surely } else { most }, |held| machine.held(held.bytes()))
     }
 
     /// Bytes of the gradients that a device has, at most.

@@ -62,8 +62,9 @@ fn what_is_chosen_keeps_the_numbers_where_that_fits_and_is_the_fastest_of_those(
         let mut held: Vec<u64> = peaks.map(|found| found.expect("a right policy").held).collect();
         held.sort_unstable();
         held.dedup();
-        // Just above what each holds, and below what any does.
-        let budgets = held.iter().map(|held| held + 1).chain([machine.held(0)]);
+        // Just above what each holds, and a little more, and below what any does.
+        let budgets = held.iter().flat_map(|held| [held + 1, held + (4 << 20)]);
+        let budgets = budgets.chain([machine.held(0)]);
         for budget in budgets {
             let mut memory = plan.memory.clone();
             memory.budget = Some(format!("{}kB", budget.div_ceil(1000)));
