@@ -133,6 +133,12 @@ impl Loader {
         self.shared.cache.take_warning()
     }
 
+    /// Whether all that is left of a pass is being read, so that threads have nothing more of it to begin.
+    pub fn has_begun_all(&self, left: &SharedBatches) -> bool {
+        let ahead = self.shared.config.prefetch.max(1);
+        left.size_hint().1.is_some_and(|left| left <= ahead)
+    }
+
     /// The data set it reads.
     pub fn dataset(&self) -> &Dataset {
         &self.shared.dataset

@@ -192,13 +192,13 @@ impl Run {
         self.error_of(step, source.with_names(name))
     }
 
-    /// Lets the trainer know the batch after the one that it takes next, where that is of use. Where that is the last one of
-    /// `batches`, the images of the pass `after` begin to be read, so that its first batch is there when it begins.
+    /// Lets the trainer know the batch after the one that it takes next, where that is of use. Once all of `batches` are being
+    /// read, those of the pass `after` begin to be, so that its first batch is there when it begins.
     fn look_ahead(&mut self, batches: &mut SharedBatches, after: impl Fn() -> Option<Pass>) {
         if self.trainer.sends_ahead() {
             self.trainer.upcoming = upcoming(batches).cloned();
         }
-        if batches.size_hint().0 <= 1
+        if self.train_loader.has_begun_all(batches)
             && self.coming.is_none()
             && let Some(after) = after()
         {

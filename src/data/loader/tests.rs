@@ -67,6 +67,24 @@ fn batches_do_not_depend_on_the_number_of_workers_or_the_prefetch() {
 }
 
 #[test]
+fn all_of_a_pass_has_begun_once_no_more_batches_are_left_than_are_prefetched() {
+    for prefetch in [1, 2, 100] {
+        let config = LoaderConfig { prefetch, ..settings() };
+        let loader = Loader::new(PHANTOM.1.clone(), config, uncached());
+        let (mut batches, all) = (loader.epoch(0, 0).shared(), loader.batches_per_epoch());
+        assert!(all > 3);
+        for left in (0..all).rev() {
+            assert_eq!(loader.has_begun_all(&batches), left < prefetch, "{left} of {prefetch}");
+            // One that has been looked at is still left.
+            assert!(upcoming(&mut batches).is_some());
+            assert_eq!(loader.has_begun_all(&batches), left < prefetch, "{left} of {prefetch}");
+            batches.next().expect("comes").expect("loads");
+        }
+        assert!(loader.has_begun_all(&batches));
+    }
+}
+
+#[test]
 fn an_epoch_resumed_at_any_batch_goes_on_as_if_never_stopped() {
     let whole = batches(settings(), 1, 0);
     for first in 0..=whole.len() {
