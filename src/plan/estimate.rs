@@ -366,7 +366,7 @@ impl Estimator {
         let (machine, most) = (self.machine, self.machine.held_at_most(peak));
         // Of what takes little, gaps may be more of it.
         let surely = machine.held_at_most(peak + peak / 4);
-        if surely <= self.budget || machine.held(peak) > self.budget {
+        if surely <= self.budget || machine.with_context(peak) > self.budget {
             return most;
         }
         let held = match &self.strategies_of(settings, trees.to_vec())[..] {
@@ -374,7 +374,7 @@ impl Estimator {
             _ => None,
         };
         let waits = settings.offloads() || settings.offload_optimizer;
-        held.map_or(if waits { surely } else { most }, |held| machine.held(held.bytes()))
+        held.map_or(if waits { surely } else { most }, |held| machine.with_context(held.bytes()))
     }
 
     /// Bytes of the gradients that a device has, at most.
@@ -483,8 +483,8 @@ impl Estimator {
         }
         let mut in_use = self.machine.in_use(self.budget);
         let mut trees = self.trees_within(settings, in_use)?;
+        let known = self.known(settings);
         for _ in 0..TRIED_BUDGETS {
-            let known = self.known(settings);
             let peak = known.iter().zip(&trees).map(|(known, tree)| known.run(tree).peak).max();
             let peak = peak.unwrap_or(0);
             let held = self.held_at_most(settings, &trees, peak);

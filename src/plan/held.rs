@@ -20,6 +20,16 @@ pub struct HeldMemory {
 }
 
 impl HeldMemory {
+    /// Where all buffers of some steps lie, which are `all` either of a benchmark or of a run.
+    fn of(all: [Vec<BufferLifetime>; 2], largest_tensor: u64) -> Option<Self> {
+        let passes = Placement::of(&all[0]);
+        let others = all.map(|mut buffers| {
+            buffers.retain(|buffer| buffer.pass.is_none());
+            buffers
+        });
+        Some(Self { passes, pages: Pages::least(&others, largest_tensor)? })
+    }
+
     /// Bytes of all of it.
     pub fn bytes(&self) -> u64 {
         self.passes.bytes + self.pages.bytes()
@@ -40,24 +50,8 @@ impl Estimator {
         settings: &MemorySettings,
         strategy: &Strategy,
     ) -> Option<HeldMemory> {
-        self.held_in(STEPS, settings, strategy)
-    }
-
-    /// The same, found from so many steps.
-    fn held_in(
-        &mut self,
-        steps: usize,
-        settings: &MemorySettings,
-        strategy: &Strategy,
-    ) -> Option<HeldMemory> {
-        let all = self.all_buffers(settings, strategy, steps)?;
-        let passes = Placement::of(&all[0]);
-        let others = all.map(|mut buffers| {
-            buffers.retain(|buffer| buffer.pass.is_none());
-            buffers
-        });
-        let pages = Pages::least(&others, self.machine().largest_tensor())?;
-        Some(HeldMemory { passes, pages })
+        let all = self.all_buffers(settings, strategy, STEPS)?;
+        HeldMemory::of(all, self.machine().largest_tensor())
     }
 
     /// Every buffer of so many steps of a benchmark, whose batch stays on the device, and of a run.
@@ -194,8 +188,9 @@ mod tests {
             let mut estimator = Estimator::new(&plan, Machine::ASSUMED);
             let strategy = strategy(&mut estimator, &settings);
             let mut held = |steps: usize| {
-                let held = estimator.held_in(steps, &settings, &strategy);
-                held.expect("all stages are fused")
+                let all = estimator.all_buffers(&settings, &strategy, steps);
+                let largest = Machine::ASSUMED.largest_tensor();
+                HeldMemory::of(all.expect("all stages are fused"), largest)
             };
             assert_eq!(held(STEPS), held(STEPS + 7), "{model} {set}");
         }

@@ -83,7 +83,7 @@ impl Machine {
     }
 
     /// The bytes that a process holds whose allocator holds `allocated`.
-    pub fn held(&self, allocated: u64) -> u64 {
+    pub fn with_context(&self, allocated: u64) -> u64 {
         if self.cuda { CONTEXT + allocated } else { allocated }
     }
 

@@ -64,7 +64,7 @@ fn what_is_chosen_keeps_the_numbers_where_that_fits_and_is_the_fastest_of_those(
         held.dedup();
         // Just above what each holds, and a little more, and below what any does.
         let budgets = held.iter().flat_map(|held| [held + 1, held + (4 << 20)]);
-        let budgets = budgets.chain([machine.held(0)]);
+        let budgets = budgets.chain([machine.with_context(0)]);
         for budget in budgets {
             let mut memory = plan.memory.clone();
             memory.budget = Some(format!("{}kB", budget.div_ceil(1000)));
@@ -306,7 +306,7 @@ fn where_nothing_fits_the_least_peak_and_what_would_fit_are_told() {
         estimator.estimate(&settings).expect("predicts")
     };
     let least = within(fault.least);
-    assert!(least.fits && !within(card(80 << 30).held(least.peak) - 1).fits);
+    assert!(least.fits && !within(card(80 << 30).with_context(least.peak) - 1).fits);
     insta::assert_snapshot!(fault.to_string());
 }
 

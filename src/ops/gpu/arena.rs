@@ -95,31 +95,17 @@ mod tests {
     }
 
     #[test]
-    fn parts_lie_where_the_placement_has_them() {
+    fn parts_lie_where_the_placement_has_them_and_smaller_ones_in_the_places_of_larger_ones() {
         let mut parts = Parts::new(placement());
         let step = UnderWay::default();
-        for _ in 0..2 {
+        for [first, second, third] in [[4, 2, 3], [4, 2, 3], [3, 1, 2], [3, 1, 2]] {
             step.at(0);
-            assert_eq!([4, 2].map(|count| blocks(&mut parts, count)), [Some(6), Some(0)]);
+            assert_eq!([first, second].map(|count| blocks(&mut parts, count)), [Some(6), Some(0)]);
             step.at(1);
-            assert_eq!(blocks(&mut parts, 3), Some(3));
-            assert_eq!(parts.bytes(), 512 * 9);
+            assert_eq!(blocks(&mut parts, third), Some(3));
+            assert_eq!(parts.bytes(), 512 * (first + second + third));
             [6, 0, 3].into_iter().for_each(|begin| parts.give_back(512 * begin));
             assert_eq!(parts.bytes(), 0);
-        }
-    }
-
-    #[test]
-    fn smaller_buffers_lie_in_the_places_of_larger_ones() {
-        let mut parts = Parts::new(placement());
-        let step = UnderWay::default();
-        for _ in 0..2 {
-            step.at(0);
-            assert_eq!([3, 1].map(|count| blocks(&mut parts, count)), [Some(6), Some(0)]);
-            step.at(1);
-            assert_eq!(blocks(&mut parts, 2), Some(3));
-            assert_eq!(parts.bytes(), 512 * 6);
-            [6, 0, 3].into_iter().for_each(|begin| parts.give_back(512 * begin));
         }
     }
 

@@ -225,7 +225,8 @@ pub struct Sizes(Vec<u32>);
 impl Sizes {
     /// No fields yet.
     pub fn new() -> Self {
-        Self::default()
+        // Few kernels have more, and one is made for every launch.
+        Self(Vec::with_capacity(16))
     }
 
     /// With an integer field.

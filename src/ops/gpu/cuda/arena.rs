@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use burn::backend::StreamId;
-use burn_cubecl::cubecl::server::Handle;
+use burn_cubecl::cubecl::server::{BufferBinding, Handle};
 
 use super::Cuda;
 use crate::memory::Placement;
@@ -20,7 +20,12 @@ pub(in crate::ops::gpu) struct Arena {
     memory: Handle,
     bytes: u64,
     parts: Mutex<Parts>,
+    /// For the arguments of launches: see [`Arena::binding`].
+    bindings: Mutex<Vec<BufferBinding>>,
 }
+
+/// As many are made at once.
+const BINDINGS: usize = 1024;
 
 /// A part of an arena, which has it back when this goes.
 #[derive(Debug)]
@@ -32,6 +37,16 @@ pub(super) struct Part {
 impl Drop for Part {
     fn drop(&mut self) {
         self.arena.parts().give_back(self.begin);
+    }
+}
+
+impl Part {
+    pub(super) fn memory(&self) -> &Handle {
+        &self.arena.memory
+    }
+
+    pub(super) fn binding(&self) -> BufferBinding {
+        self.arena.binding()
     }
 }
 
@@ -55,6 +70,16 @@ impl Arena {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What a launch is given so that it finds the memory. All of them count in one word, which CubeCL's thread counts down while
+    /// the current one launches: each would wait for the other at each argument, did not this one count many at once.
+    fn binding(&self) -> BufferBinding {
+        let mut bindings = self.bindings.lock().unwrap_or_else(PoisonError::into_inner);
+        if bindings.is_empty() {
+            bindings.extend(std::iter::repeat_n(self.memory.clone().binding(), BINDINGS));
+        }
+        bindings.pop().expect("some were made")
+    }
+
     /// A buffer in it; none where there is no room.
     pub(in crate::ops::gpu) fn take(
         self: &Arc<Self>,
@@ -64,8 +89,7 @@ impl Arena {
         let begin = self.parts().take(bytes(length, storage) as u64)?;
         let part = Part { arena: Arc::clone(self), begin };
         let behind = self.bytes - begin - (length * storage.bytes()) as u64;
-        let memory = self.memory.clone().offset_start(begin).offset_end(behind);
-        Some(Buffer::in_arena(memory, part, storage, length))
+        Some(Buffer::in_arena(part, [begin, behind], storage, length))
     }
 }
 
@@ -91,7 +115,8 @@ impl Gpu {
         });
         self.check(std::slice::from_ref(&memory))?;
         let parts = Mutex::new(Parts::new(placement.clone()));
-        let arena = Arc::new(Arena { memory: memory.handle(), bytes, parts });
+        let bindings = Mutex::new(Vec::new());
+        let arena = Arc::new(Arena { memory: memory.handle(), bytes, parts, bindings });
         arenas().insert((self.index(), StreamId::current()), Arc::downgrade(&arena));
         Ok(Reserved { _arena: arena })
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use burn::backend::Cube;
 use burn::tensor::{DType, Shape, Tensor};
 use burn_cubecl::CubeDevice;
-use burn_cubecl::cubecl::server::Handle;
+use burn_cubecl::cubecl::server::{BufferBinding, Handle};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 
@@ -16,18 +16,43 @@ use crate::ops::gpu::{Buffer, Storage};
 /// A part of an allocation of CubeCL's.
 #[derive(Debug, Clone)]
 pub(in crate::ops::gpu) struct DeviceMemory {
-    handle: Handle,
-    /// The same in all that this was copied or cut from: the part of an arena that it is, where it lies in one. The handle alone
-    /// does not hold that.
-    origin: Arc<Option<Part>>,
+    /// The same in all that this was copied or cut from.
+    origin: Arc<Origin>,
+    /// Bytes of its memory in front of this and behind.
+    around: [u64; 2],
+}
+
+#[derive(Debug)]
+enum Origin {
+    /// An allocation, or what a tensor has of one.
+    Allocated(Handle),
+    /// A part of an arena: of its memory, `around` counts from the ends of all.
+    InArena(Part),
+}
+
+impl Origin {
+    fn handle(&self) -> &Handle {
+        match self {
+            Self::Allocated(handle) => handle,
+            Self::InArena(part) => part.memory(),
+        }
+    }
+
+    fn binding(&self) -> BufferBinding {
+        match self {
+            Self::Allocated(handle) => handle.clone().binding(),
+            Self::InArena(part) => part.binding(),
+        }
+    }
 }
 
 impl DeviceMemory {
     pub(in crate::ops::gpu) fn is_held_alone(&self) -> bool {
-        match *self.origin {
-            Some(_) => !self.is_shared(),
-            None => self.handle.can_mut(),
-        }
+        let is_free = match &*self.origin {
+            Origin::Allocated(handle) => handle.can_mut(),
+            Origin::InArena(_) => true,
+        };
+        is_free && !self.is_shared()
     }
 
     pub(in crate::ops::gpu) fn is_shared(&self) -> bool {
@@ -36,8 +61,9 @@ impl DeviceMemory {
 
     /// The same without so many bytes before and behind.
     pub(in crate::ops::gpu) fn without(&self, before: usize, behind: usize) -> Self {
-        let handle = self.handle.clone().offset_start(before as u64).offset_end(behind as u64);
-        Self { handle, origin: Arc::clone(&self.origin) }
+        let [already_before, already_behind] = self.around;
+        let around = [already_before + before as u64, already_behind + behind as u64];
+        Self { origin: Arc::clone(&self.origin), around }
     }
 }
 
@@ -45,34 +71,34 @@ impl DeviceMemory {
 /// a third, and they are the same elements of it.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    origin: Weak<Option<Part>>,
-    place: [u64; 2],
+    origin: Weak<Origin>,
+    around: [u64; 2],
 }
 
 impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
-        Weak::ptr_eq(&self.origin, &other.origin) && self.place == other.place
+        Weak::ptr_eq(&self.origin, &other.origin) && self.around == other.around
     }
 }
 
 impl Buffer {
     pub(super) fn on_device(handle: Handle, storage: Storage, length: usize) -> Self {
-        Self::with_origin(handle, None, storage, length)
+        Self::with_origin(Origin::Allocated(handle), [0; 2], storage, length)
     }
 
-    /// One in an arena.
-    pub(super) fn in_arena(handle: Handle, part: Part, storage: Storage, length: usize) -> Self {
-        Self::with_origin(handle, Some(part), storage, length)
+    /// One in an arena, of whose memory so many bytes are in front of it and behind.
+    pub(super) fn in_arena(part: Part, around: [u64; 2], storage: Storage, length: usize) -> Self {
+        Self::with_origin(Origin::InArena(part), around, storage, length)
     }
 
-    fn with_origin(handle: Handle, part: Option<Part>, storage: Storage, length: usize) -> Self {
-        let memory = DeviceMemory { handle, origin: Arc::new(part) };
+    fn with_origin(origin: Origin, around: [u64; 2], storage: Storage, length: usize) -> Self {
+        let memory = DeviceMemory { origin: Arc::new(origin), around };
         Self::new(Memory::Device(memory), storage, length)
     }
 
     /// Whether it lies in an arena, so that its handle does not hold its memory.
     pub(super) fn lies_in_arena(&self) -> bool {
-        self.device_memory().origin.is_some()
+        matches!(*self.device_memory().origin, Origin::InArena(_))
     }
 
     fn device_memory(&self) -> &DeviceMemory {
@@ -84,15 +110,25 @@ impl Buffer {
 
     /// Which elements it has. Does not hold their memory.
     pub fn identity(&self) -> Identity {
-        let DeviceMemory { handle, origin } = self.device_memory();
-        let begin = handle.offset_start.unwrap_or(0);
-        let place = [begin, begin + handle.size_in_used()];
-        Identity { origin: Arc::downgrade(origin), place }
+        let DeviceMemory { origin, around } = self.device_memory();
+        Identity { origin: Arc::downgrade(origin), around: *around }
     }
 
     /// Its memory, for kernels of CubeCL's that are launched before it goes.
     pub fn handle(&self) -> Handle {
-        self.device_memory().handle.clone()
+        let DeviceMemory { origin, around: [before, behind] } = self.device_memory();
+        origin.handle().clone().offset_start(*before).offset_end(*behind)
+    }
+
+    /// The same for a launch.
+    pub(super) fn binding(&self) -> BufferBinding {
+        let DeviceMemory { origin, around: [before, behind] } = self.device_memory();
+        let whole = origin.binding();
+        BufferBinding {
+            offset_start: Some(whole.offset_start.unwrap_or(0) + before),
+            offset_end: Some(whole.offset_end.unwrap_or(0) + behind),
+            ..whole
+        }
     }
 
     /// The elements of `tensor`, which must be on a GPU and without autodiff, in row-major order. Its

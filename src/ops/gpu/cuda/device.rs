@@ -10,7 +10,7 @@ use burn_cubecl::CubeDevice;
 use burn_cubecl::cubecl::MemoryScope;
 use burn_cubecl::cubecl::client::Client;
 use burn_cubecl::cubecl::prelude::CubeCount;
-use burn_cubecl::cubecl::server::{KernelArguments, MetadataBindingInfo};
+use burn_cubecl::cubecl::server::{KernelArguments, KernelResource, MetadataBindingInfo};
 use cubecl_server::logging::{LaunchObservation, LaunchObserver};
 use cudarc::driver::CudaContext;
 
@@ -91,21 +91,19 @@ impl Cuda {
         arguments: &[&dyn Argument],
         sizes: &Sizes,
     ) {
-        let uses = kernel.uses().iter().copied().map(Some).chain(std::iter::repeat(None));
-        let bound =
-            arguments.iter().zip(uses).fold(KernelArguments::new(), |bound, (argument, used)| {
-                let binding = argument.memory().handle().binding();
-                match used {
-                    Some(used) => bound.with_buffer_io(binding, used),
-                    None => bound.with_buffer(binding),
-                }
-            });
         if kernel.shared() > 0 {
             self.make_ready(kernel);
         }
         let words = sizes.words();
         let count = words.len();
-        let bound = bound.with_info(MetadataBindingInfo::new(words, count));
+        let bound = KernelArguments {
+            resources: arguments
+                .iter()
+                .map(|argument| KernelResource::Buffer(argument.memory().binding()))
+                .collect(),
+            declared_io: kernel.uses().iter().take(arguments.len()).copied().collect(),
+            info: MetadataBindingInfo::new(words, count),
+        };
         self.client.launch(kernel.launchable(), CubeCount::Static(x, y, z), bound);
     }
 
