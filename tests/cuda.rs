@@ -30,6 +30,8 @@ mod footprint;
 mod general;
 #[path = "cuda/images.rs"]
 mod images;
+#[path = "cuda/losses.rs"]
+mod losses;
 #[path = "cuda/not_finite.rs"]
 mod not_finite;
 #[path = "cuda/offload.rs"]

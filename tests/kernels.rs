@@ -8,8 +8,8 @@ use trainer::model::{
     DensenetConfig, HeadConfig, ModelConfig, Norm, ResnetConfig, ResnetForm, SequentialConfig,
 };
 use trainer::ops::gpu::{
-    AdamStep, DryGpu, Gpu, Kernel, Kernels, Over, SgdStep, message_kernels, moving_average_kernel,
-    step_factor_kernel, sums_of_squares_kernel,
+    AdamStep, DryGpu, Gpu, Kernel, Kernels, Over, SgdStep, bce_kernel, message_kernels,
+    moving_average_kernel, step_factor_kernel, sums_of_squares_kernel,
 };
 
 /// Networks that between them launch everything: of each family, with widths that fill whole tiles and
@@ -135,6 +135,7 @@ fn kernels() -> BTreeMap<(&'static str, String), Kernel> {
         sums_of_squares_kernel(),
         step_factor_kernel(),
         moving_average_kernel(),
+        bce_kernel(),
         AdamStep::kernel(),
         SgdStep::kernel(),
     ];

@@ -8,9 +8,11 @@ use burn::tensor::Device;
 use indicatif::{ProgressBar, ProgressStyle};
 
 #[cfg(feature = "cuda")]
+use crate::loss::LossConfig;
+#[cfg(feature = "cuda")]
 use crate::ops::gpu::{
-    Compiler, Gpu, Kernel, Kernels, message_kernels, moving_average_kernel, step_factor_kernel,
-    sums_of_squares_kernel,
+    Compiler, Gpu, Kernel, Kernels, bce_kernel, message_kernels, moving_average_kernel,
+    step_factor_kernel, sums_of_squares_kernel,
 };
 use crate::plan::{Plan, Planner};
 use crate::screen::{bar_target, tell_progress};
@@ -37,6 +39,9 @@ fn kernels(plan: &Plan, planner: &Planner, gpu: &Gpu) -> Vec<Kernel> {
     let mut kernels = planner.kernels();
     kernels.extend(plan.train.optimizer.init([]).kernel());
     kernels.extend([sums_of_squares_kernel(), step_factor_kernel(), moving_average_kernel()]);
+    if plan.heads.iter().any(|head| matches!(head.loss(), LossConfig::Bce(_))) {
+        kernels.push(bce_kernel());
+    }
     if plan.depth() > 1 {
         kernels.extend(message_kernels());
     }

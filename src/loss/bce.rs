@@ -44,4 +44,37 @@ impl Loss for Bce {
         };
         Known::sum(known.mask, loss)
     }
+
+    #[cfg(feature = "cuda")]
+    fn sum_and_gradient(
+        &self,
+        outputs: Tensor<2>,
+        targets: Tensor<2>,
+        mask: Tensor<2>,
+        factor: f64,
+    ) -> (Tensor<1>, Tensor<2>) {
+        use burn::tensor::DType;
+
+        use crate::ops::gpu::{BceLabels, Buffer, Gpu};
+
+        let gpu = Gpu::of(&outputs.device()).filter(|_| outputs.dtype() == DType::F32);
+        let Some(gpu) = gpu else {
+            return super::by_autodiff(|leaf| self.sum(leaf, targets, mask), outputs, factor);
+        };
+        let [images, labels] = outputs.dims();
+        let weights = self.pos_weight.as_ref().map(|weights| row(weights, &outputs.device()));
+        let weights = weights.map(Buffer::of_tensor);
+        let [logits, targets, known] =
+            [outputs, targets.inner(), mask.inner()].map(Buffer::of_tensor);
+        let labels = BceLabels {
+            logits: &logits,
+            targets: &targets,
+            known: &known,
+            positive_weight: weights.as_ref(),
+            labels,
+            smoothing: self.label_smoothing,
+        };
+        let [sum, gradient] = gpu.bce(&labels, factor);
+        (gpu.tensor(&sum, [1]), gpu.tensor(&gradient, [images, labels.labels]))
+    }
 }

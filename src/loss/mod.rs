@@ -47,6 +47,17 @@ pub trait Loss: Send + Sync {
     /// cross-entropy takes shares of classes too.
     fn sum(&self, outputs: Tensor<2>, targets: Tensor<2>, mask: Tensor<2>) -> Tensor<1>;
 
+    /// The same of `outputs` without autodiff, and the gradient of `factor` times it with respect to them.
+    fn sum_and_gradient(
+        &self,
+        outputs: Tensor<2>,
+        targets: Tensor<2>,
+        mask: Tensor<2>,
+        factor: f64,
+    ) -> (Tensor<1>, Tensor<2>) {
+        by_autodiff(|leaf| self.sum(leaf, targets, mask), outputs, factor)
+    }
+
     /// The loss that learns numbers of its own, where it is that one.
     fn auc_margin(&self) -> Option<&AucMargin> {
         None
@@ -56,6 +67,20 @@ pub trait Loss: Send + Sync {
     fn auc_margin_mut(&mut self) -> Option<&mut AucMargin> {
         None
     }
+}
+
+/// What `sum` makes of `outputs`, and the gradient of `factor` times it with respect to them.
+fn by_autodiff(
+    sum: impl FnOnce(Tensor<2>) -> Tensor<1>,
+    outputs: Tensor<2>,
+    factor: f64,
+) -> (Tensor<1>, Tensor<2>) {
+    let leaf = outputs.autodiff().require_grad();
+    let sum = sum(leaf.clone());
+    let mut gradients = sum.clone().mul_scalar(factor).backward();
+    let gradient = leaf.grad_remove(&mut gradients);
+    let gradient = gradient.unwrap_or_else(|| leaf.without_autodiff().zeros_like());
+    (sum.without_autodiff(), gradient)
 }
 
 /// The loss of a head that names none.

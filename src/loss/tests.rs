@@ -133,11 +133,10 @@ impl Case {
 
     fn run_in(&self, normalizer: f64, dtype: FloatDType) -> (f32, TensorData) {
         let [outputs, targets, mask] = self.tensors();
-        let outputs = outputs.cast(dtype).autodiff().require_grad();
-        let sum = self.init().sum(outputs.clone(), targets, mask);
+        let factor = 1.0 / normalizer;
+        let (sum, gradient) =
+            self.init().sum_and_gradient(outputs.cast(dtype), targets, mask, factor);
         assert_eq!(sum.dtype(), DType::F32);
-        let gradients = sum.clone().div_scalar(normalizer).backward();
-        let gradient = outputs.grad(&gradients).expect("the outputs have a gradient");
         (sum.into_scalar(), gradient.into_data())
     }
 }

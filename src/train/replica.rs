@@ -182,13 +182,10 @@ impl Replica {
             if normalizer == 0.0 {
                 return (output.zeros_like(), None);
             }
-            let leaf = output.autodiff().require_grad();
-            let sum = self.loss(loss.as_ref(), leaf.clone(), targets);
-            let weight = loss_scale * head.config.weight / normalizer;
-            let mut gradients = sum.clone().mul_scalar(weight).backward();
-            let gradient = leaf.grad_remove(&mut gradients);
-            let gradient = gradient.unwrap_or_else(|| leaf.without_autodiff().zeros_like());
-            (gradient, Some(sum.without_autodiff()))
+            let [values, mask] = self.upload(targets);
+            let factor = loss_scale * head.config.weight / normalizer;
+            let (sum, gradient) = loss.sum_and_gradient(output, values, mask, factor);
+            (gradient, Some(sum))
         })
         .collect()
     }

@@ -13,6 +13,7 @@
 #[cfg(any(feature = "cuda", test))]
 mod arena;
 mod arrays;
+mod bce;
 mod buffer;
 mod channel_parts;
 mod channels_last;
@@ -63,6 +64,7 @@ impl Reading {
 }
 
 pub use arrays::{step_factor_kernel, sums_of_squares_kernel};
+pub use bce::{BceLabels, bce_kernel};
 pub use buffer::Buffer;
 pub use channel_parts::ChannelParts;
 pub use channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Over, Partials};
