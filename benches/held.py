@@ -14,6 +14,8 @@ import os
 import subprocess
 import tempfile
 
+import stub
+
 DENSENET, RESNET, CIFAR = (f"benches/configs/{name}.toml" for name in ("densenet121", "resnet50", "resnet110"))
 LARGE = ["data.image={size=[2000,2000],channels=1}", "model.densenet.depth=169", "train.batch_size=8", "train.optimizer={adamw={lr=1e-3}}"]
 SHARE = 'memory.dense_layers="share"'
@@ -62,13 +64,12 @@ def run(given, config, settings):
     with tempfile.TemporaryDirectory() as home:
         log = os.path.join(home, "log")
         sets = [word for setting in ['device.use="cuda"', *settings] for word in ("--set", setting)]
-        environment = {**os.environ, "HOME": home, "LD_LIBRARY_PATH": os.path.abspath(given.stub), "CUDA_PATH": "/usr", "STUB_LOG": log}
         command = [given.trainer, "bench", config, *sets, "--steps", str(given.steps)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=stub.environment(given.stub, home, STUB_LOG=log), capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(done.stderr.strip().splitlines()[0] if done.stderr.strip() else f"exit code {done.returncode}")
         with open(log, encoding="utf-8") as file:
-            return json.loads(done.stdout.strip().splitlines()[-1])["ours"], json.load(file)
+            return json.loads(done.stdout.strip().splitlines()[-1])["ours"], json.loads(file.readline())
 
 
 def main():

@@ -15,8 +15,9 @@ import subprocess
 import sys
 import tempfile
 
+import stub
+
 CONFIG = os.path.abspath("benches/configs/whole_run.toml")
-CONTEXT = 286 << 20
 BUDGETS = [500, 700, 850, 1000, 1200, 1400, 1700, 2000, 2500, 3000, 4500, 6000, 9000, 12000]
 # Side of the images, batch, further settings.
 CASES = [
@@ -38,7 +39,7 @@ def run(given, folder, side, batch, settings):
         f"train.batch_size={batch}", "train.epochs=1", "data.augment.rotate_degrees=0.0", *settings,
     ]
     sets = [word for key in keys for word in ("--set", key)]
-    environment = {**os.environ, "HOME": folder, "LD_LIBRARY_PATH": os.path.abspath(given.stub), "CUDA_PATH": "/usr"}
+    environment = stub.environment(given.stub, folder)
     command = [os.path.abspath(given.trainer), "run", CONFIG, "--overwrite", *sets]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode == 4:
@@ -67,7 +68,7 @@ def main():
                     print(f"| {case} | {budget} | | | | nothing fits |", flush=True)
                     continue
                 taken, memory = found
-                held = (memory["reserved"] + CONTEXT) / 2**20
+                held = (memory["reserved"] + stub.CONTEXT) / 2**20
                 rows, over = rows + 1, over + (held > budget)
                 share = f"{held / budget:.3f}"
                 share = f"**{share}**" if held > budget else share

@@ -9,8 +9,9 @@
  *
  * STUB_CARDS=N      so many cards (1; 8 at most), which reach each other's memory
  * STUB_FREE=MIB     memory that is free at first on each (80,807: a card without other processes); more is refused
- * STUB_LOG=FILE     the most bytes that were held, of one card and pinned, calls, and kernels compiled, written at the end
- * STUB_TRACE=FILE   each allocation and release as it happens: `+BYTES held` or `-BYTES held`
+ * STUB_LOG=FILE     the most bytes that were held, of one card and pinned, calls, and kernels compiled, written at the end;
+ *                   then the launches of each kernel
+ * STUB_TRACE=FILE   each allocation and release as it happens: `+BYTES held` or `-BYTES held`, and `!BYTES held` where there is no room
  * STUB_CAPABILITY=N ten times the major number of the compute capability, and the minor number (90)
  * STUB_ECHO=1       NVRTC gives back the text that it is given, in the place of PTX
  */
@@ -29,6 +30,10 @@ static const uint64_t MIB = 1 << 20, TOTAL = 81079ull << 20;
 static const uint64_t UNIT = 2 << 20;
 
 static atomic_ullong next_handle = 0x1000, launches, allocations, compiled;
+enum { MOST_KERNELS = 1 << 12 };
+/* Functions that were asked for, by the name of their entry. */
+static struct Kernel { char name[128]; atomic_ullong launches; } kernel[MOST_KERNELS];
+static int kernels;
 enum { MOST_CARDS = 8 };
 static int cards = 1, capability = 90;
 /* The card whose context is current. */
@@ -66,6 +71,8 @@ __attribute__((destructor)) static void end(void) {
                 (unsigned long long)most,
                 (unsigned long long)most_pinned, (unsigned long long)allocations, (unsigned long long)launches,
                 (unsigned long long)compiled);
+        for (int place = 0; place < kernels; place++)
+            fprintf(file, "%llu %s\n", (unsigned long long)kernel[place].launches, kernel[place].name);
         fclose(file);
     }
     if (trace)
@@ -92,8 +99,8 @@ static int take(Address *at, size_t bytes) {
         most = held[card] > most ? held[card] : most;
         blocks[count].at = *at, blocks[count].bytes = whole, blocks[count].card = card, blocks[count++].pinned = 0;
         allocations++;
-        told('+', bytes);
     }
+    told(full ? '!' : '+', bytes);
     unlock();
     return full ? OUT_OF_MEMORY : OK;
 }
@@ -256,11 +263,21 @@ int cuMemcpy2DAsync_v2(const struct Copy2D *copy, void *stream) {
 int cuModuleLoadData(void **module, const void *image) { return handle(module); }
 int cuModuleLoadDataEx(void **module, const void *image, unsigned options, void *names, void *values) { return handle(module); }
 int cuModuleUnload(void *module) { return OK; }
-int cuModuleGetFunction(void **function, void *module, const char *name) { return handle(function); }
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+    lock();
+    int place = 0;
+    while (place < kernels && strcmp(kernel[place].name, name) != 0)
+        place++;
+    if (place == kernels && kernels < MOST_KERNELS)
+        snprintf(kernel[kernels++].name, sizeof kernel->name, "%s", name);
+    unlock();
+    *function = place < kernels ? &kernel[place] : NULL;
+    return place < kernels ? OK : INVALID;
+}
 int cuFuncSetAttribute(void *function, int attribute, int value) { return OK; }
 int cuFuncGetAttribute(int *value, int attribute, void *function) { *value = 0; return OK; }
 int cuTensorMapEncodeTiled(void *map, ...) { return OK; }
-int cuLaunchKernel(void *function, ...) { launches++; return OK; }
+int cuLaunchKernel(struct Kernel *function, ...) { launches++, function->launches++; return OK; }
 int cuLaunchKernelEx(void *config, ...) { launches++; return OK; }
 int cuLaunchCooperativeKernel(void *function, ...) { launches++; return OK; }
 

@@ -67,7 +67,7 @@ impl Bench {
     /// When no way to take a step fits, or there is nowhere to offload to.
     pub(super) fn on(plan: &Plan, devices: Vec<Device>, meter: Meter) -> Result<Self, BuildError> {
         // Before the batch is made: it may be what does not fit.
-        let planner = planner(plan, &devices[0])?;
+        let planner = planner(plan, &devices[0], plan.batch_on_gpu())?;
         let image = &plan.data.image;
         let shape = [plan.train.batch_size, image.channels, image.size[0], image.size[1]];
         // On all threads: the time to the first step is measured too.
@@ -153,7 +153,7 @@ impl Bench {
         let cache = Arc::new(Cache::open(&plan.data.cache.0, &plan.data.image)?);
         let loader = train_loader(plan, Arc::clone(&train), cache)?;
         let meter = meter(&devices[0]);
-        let planner = planner(&plan.limited_to(train.len()), &devices[0])?;
+        let planner = planner(&plan.limited_to(train.len()), &devices[0], 0)?;
         let counts = |head| train.label_counts(head);
         let (mut trainer, initial) = trainer(planner, devices, 0, counts, true)?;
         trainer.fit_standardizers(&train);
@@ -355,9 +355,12 @@ impl Bench {
     }
 }
 
-/// How the plan's steps are taken on `device`.
-fn planner(plan: &Plan, device: &Device) -> Result<Planner, BuildError> {
-    let planner = Planner::choose(plan, machine::machine(&plan.devices, device));
+/// How the plan's steps are taken on `device`, on which a batch of so many bytes stays.
+fn planner(plan: &Plan, device: &Device, kept: u64) -> Result<Planner, BuildError> {
+    let machine = machine::machine(&plan.devices, device);
+    // Of the CPU the estimate counts it.
+    let kept = if machine.cuda { kept } else { 0 };
+    let planner = Planner::choose_beside(plan, machine, kept);
     Ok(planner.map_err(|error| machine::with_holders(error, plan))?)
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+#[cfg(feature = "cuda")]
+use burn::tensor::DType;
 use burn::tensor::{Device, Tensor, TensorData, Transaction};
 
 use super::adagrad::Adagrad;
@@ -15,7 +17,11 @@ use super::rule::{ParameterState, Rule, Step};
 use super::sgd::Sgd;
 use super::{OptimError, OptimizerConfig};
 use crate::memory::offload::{OffloadTicket, Store};
+#[cfg(feature = "cuda")]
+use crate::memory::{Gradients, OutOfMemory};
 use crate::ops::gpu::Factor;
+#[cfg(feature = "cuda")]
+use crate::ops::gpu::Gpu;
 
 const STEP: &str = "step";
 
@@ -240,6 +246,39 @@ impl Optimizer {
     /// The kernel that [`Optimizer::step_all`] launches, where it has one.
     pub fn kernel(&self) -> Option<crate::ops::gpu::Kernel> {
         self.rule.fused_step().map(|rule| rule.kernel())
+    }
+
+    /// Takes the memory of what a kernel keeps of parameters that have their first `gradients`.
+    ///
+    /// # Errors
+    /// When there is not so much memory; then none of it is taken.
+    #[cfg(feature = "cuda")]
+    pub fn make_ready(&mut self, gradients: &Gradients) -> Result<(), OutOfMemory> {
+        if self.rule.fused_step().is_none() {
+            return Ok(());
+        }
+        let leaves = self.rule.leaves();
+        let (mut on, mut taken) = (None, Vec::new());
+        for (name, gradient) in gradients.iter() {
+            let gpu = Gpu::of(&gradient.device()).filter(|_| gradient.dtype() == DType::F32);
+            let is_new = self.parameters.get(name).is_none_or(|parameter| parameter.steps == 0);
+            let Some(gpu) = gpu.filter(|_| is_new) else { continue };
+            let length = gradient.dims()[0];
+            let parameter = self.parameters.entry(name.to_owned());
+            let parameter = parameter.or_insert_with(|| Parameter::new(length));
+            for leaf in &leaves {
+                let buffer = parameter.kept.take_buffer(leaf, &gpu, length);
+                taken.push(buffer.clone());
+                parameter.kept.put_buffer(leaf, &gpu, buffer);
+            }
+            on = Some(gpu);
+        }
+        let without = on.and_then(|gpu| OutOfMemory::in_text(&gpu.check(&taken).err()?));
+        if without.is_some() {
+            let new = self.parameters.values_mut().filter(|parameter| parameter.steps == 0);
+            new.for_each(|parameter| parameter.kept = ParameterState::default());
+        }
+        without.map_or(Ok(()), Err)
     }
 
     /// Takes a step with those of `updates` that a kernel takes; returns their new values, and the others.

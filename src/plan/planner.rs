@@ -110,8 +110,17 @@ impl Planner {
     ///
     /// When nothing keeps within the budget that is to be kept within.
     pub fn choose(plan: &Plan, machine: Machine) -> Result<Self, NothingFits> {
+        Self::choose_beside(plan, machine, 0)
+    }
+
+    /// The same where the process holds so many bytes besides what steps take.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn choose_beside(plan: &Plan, machine: Machine, others: u64) -> Result<Self, NothingFits> {
         let (undecided, plan) = (plan, &plan.with_split(machine));
-        let budget = Estimator::new(plan, machine).budget();
+        let budget = Estimator::new(plan, machine).budget().saturating_sub(others);
         let configured = MemorySettings::configured(&plan.memory, plan.device_batch());
         let of = |settings| Self::new(plan.clone(), machine, budget, settings);
         let automatic = plan.memory.is_auto();

@@ -101,6 +101,23 @@ fn what_is_chosen_keeps_the_numbers_where_that_fits_and_is_the_fastest_of_those(
     assert!(kept >= 20 && given_up >= 20 && refused > 0, "{kept} {given_up} {refused}");
 }
 
+/// Without it, `trainer bench` on a card with 3,840 MiB left chose steps that left no room for the batch that stays there.
+#[test]
+fn what_lies_beside_the_steps_is_none_of_the_budget() {
+    let machine = card(80 << 30);
+    let within = |budget: u64| {
+        let memory = format!("precision=\"bf16\",micro_batch=\"auto\",budget=\"{budget}MiB\"");
+        planned(LARGE_XRAYS, &[&format!("memory={{{memory}}}")])
+    };
+    for (budget, others) in [(3_756, 0), (3_756, 122), (3_756, 500), (7_000, 500)] {
+        let planner = Planner::choose_beside(&within(budget), machine, others << 20);
+        let planner = planner.expect("fits");
+        let of_less = Planner::choose(&within(budget - others), machine).expect("fits");
+        assert_eq!(planner.settings(), of_less.settings(), "{others} of {budget}");
+        assert!(planner.estimate().held + (others << 20) <= budget << 20, "{others} of {budget}");
+    }
+}
+
 /// `keep` with four images at once is a little faster, and trains with other results.
 #[test]
 fn all_large_radiographs_go_through_at_once_where_recomputation_lets_them_fit() {

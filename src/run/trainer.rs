@@ -284,6 +284,7 @@ impl Trainer {
             let (assessed, course) = recorded(traces, || {
                 let found = replica.gradients(share, &normalizers, step, updater.scale())?;
                 let found = found.of_all(&seat.row, over, own as f64 / count as f64, parts);
+                updater.make_ready(&found.gradients).unwrap_or_else(|without| without.throw());
                 match decide {
                     Some(before) => {
                         let before = before[seat.row.rank()];

@@ -7,7 +7,9 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use super::{
     HeadLoss, Inference, LeftOut, NotFinite, Replica, StepGradients, StepLosses, TrainError,
 };
-use crate::memory::{Bucket, Chain, Gradients, Statistics, check_allocated, fault, measure};
+use crate::memory::{
+    Bucket, Chain, Gradients, OutOfMemory, Statistics, check_allocated, fault, measure,
+};
 use crate::ops::gpu::{Buffer, Factor};
 use crate::optim::{
     Ema, GradientNorm, LossScale, OptimError, Optimizer, Update, decays, scaled, squares,
@@ -192,6 +194,20 @@ impl Updater {
             }
             Some(loss_scale) => TrainError::Skipped { what, scale: loss_scale.scale() },
         })
+    }
+
+    /// Takes the memory of what a kernel is to keep of parameters that have their first `gradients`: a step that has begun to change
+    /// weights could not be taken again without it.
+    ///
+    /// # Errors
+    /// When there is not so much memory. Nothing has changed then.
+    pub fn make_ready(&mut self, gradients: &Gradients) -> Result<(), OutOfMemory> {
+        #[cfg(feature = "cuda")]
+        if self.shard.is_whole() && !self.optimizer.waits_away() {
+            return self.optimizer.make_ready(gradients);
+        }
+        let _ = gradients;
+        Ok(())
     }
 
     /// Takes the step: changes the weights of `replica`, their average, the running statistics and what

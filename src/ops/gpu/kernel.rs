@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use super::pointers::only_read;
+
 /// CUDA C++ text with one entry, for one block size and one choice of macros.
 ///
 /// The text is put together when it is first asked for: a dry run never does.
@@ -85,6 +87,11 @@ impl Kernel {
     /// What tells it from the other kernels of one program: its entry and its macros.
     pub fn variant(&self) -> (&'static str, String) {
         (self.0.entry, self.0.macros.clone())
+    }
+
+    /// For each pointer that it is given, in order, whether it only reads there. Some variants are not given all of them, but the first.
+    pub fn only_read(&self) -> Vec<bool> {
+        only_read(self.text(), self.entry())
     }
 
     /// The text that is compiled.

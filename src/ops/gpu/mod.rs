@@ -37,6 +37,7 @@ mod map;
 mod messages;
 mod norm;
 mod norm2d;
+mod pointers;
 mod pool;
 mod residual;
 #[cfg(any(feature = "cuda", test))]

@@ -24,7 +24,7 @@ impl Kernel {
         &self.identity().id
     }
 
-    /// What it does with each of its buffers, for as many of the first as its text says it of.
+    /// What it does with each of its buffers. CubeCL marks what a launch without memory would have written as lost.
     pub(in crate::ops::gpu) fn uses(&self) -> &[BufferIOAttr] {
         &self.identity().uses
     }
@@ -39,34 +39,17 @@ impl Kernel {
             let info = u128::from_le_bytes(*half);
             let dim = CubeDim::new_1d(self.threads());
             let id = KernelId::new::<Launchable>().info(info).cube_dim(dim.into());
-            Identity { id, uses: uses(text, entry) }
+            let used = |only_read: bool| match only_read {
+                true => BufferIOAttr::ReadOnly,
+                false => BufferIOAttr::ReadWrite,
+            };
+            Identity { id, uses: self.only_read().into_iter().map(used).collect() }
         })
     }
 
     pub(in crate::ops::gpu) fn launchable(&self) -> Box<dyn CubeKernel> {
         Box::new(Launchable(self.clone()))
     }
-}
-
-/// What the entry of `text` does with each pointer that it is given: one to constants is only read.
-/// CubeCL marks what a launch without memory would have written as lost, and where nobody says what
-/// that is, all that it was given: the weights too. None where the pointers are not written out.
-fn uses(text: &str, entry: &str) -> Vec<BufferIOAttr> {
-    let begin = text.find("extern \"C\"").and_then(|at| Some(at + text[at..].find(entry)?));
-    let Some(arguments) = begin.and_then(|at| text[at..].strip_prefix(entry)?.strip_prefix('('))
-    else {
-        return Vec::new();
-    };
-    let end = arguments.find(')').unwrap_or(arguments.len());
-    // Those of a variant stand behind all others.
-    let lines = arguments[..end].lines().filter(|line| !line.starts_with('#'));
-    let written = lines.collect::<Vec<_>>().join(" ");
-    let pointers = written.split(',').filter(|argument| argument.contains('*'));
-    let used = |pointer: &str| match pointer.trim_start().starts_with("const ") {
-        true => BufferIOAttr::ReadOnly,
-        false => BufferIOAttr::ReadWrite,
-    };
-    pointers.map(used).collect()
 }
 
 /// What CubeCL compiles and keeps.
@@ -100,23 +83,5 @@ impl CubeKernel for Launchable {
             entrypoint_name: self.0.entry().to_owned(),
             lang: "cuda",
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kernel_says_which_buffers_it_only_reads() {
-        let text = "// adds(x)\nextern \"C\" __global__ void __launch_bounds__(256)\n\
-                    adds(const float* __restrict__ x, const E* y,\n     E* __restrict__ out,\n\
-                    #if SYNCED\n     const float* table,\n#endif\n     const __grid_constant__ adds_sizes s) { f(x); }";
-        use BufferIOAttr::{ReadOnly, ReadWrite};
-        assert_eq!(uses(text, "adds"), [ReadOnly, ReadOnly, ReadWrite, ReadOnly]);
-        assert_eq!(
-            uses("extern \"C\" __global__ void\nmany(EACH(ARGUMENTS) const S s) {}", "many"),
-            []
-        );
     }
 }
