@@ -1,4 +1,4 @@
-//! Binary cross-entropy in one kernel, where Burn's operations take about forty.
+//! Binary cross-entropy in one kernel, where Burn's operations take about thirty.
 
 use super::gpu::Arguments;
 use super::{Buffer, Gpu, Kernel, Sizes};
