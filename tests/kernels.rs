@@ -8,8 +8,8 @@ use trainer::model::{
     DensenetConfig, HeadConfig, ModelConfig, Norm, ResnetConfig, ResnetForm, SequentialConfig,
 };
 use trainer::ops::gpu::{
-    AdamStep, DryGpu, Gpu, Kernel, Kernels, Over, SgdStep, bce_kernel, message_kernels,
-    moving_average_kernel, step_factor_kernel, sums_of_squares_kernel,
+    ADAM_STEP, BCE, DryGpu, Gpu, Kernel, Kernels, MOVING_AVERAGE, Over, SGD_STEP, STEP_FACTOR,
+    SUMS_OF_SQUARES, message_kernels,
 };
 
 /// Networks that between them launch everything: of each family, with widths that fill whole tiles and
@@ -132,12 +132,12 @@ const PRECISIONS: [Precision; 4] =
 fn kernels() -> BTreeMap<(&'static str, String), Kernel> {
     let mut all = vec![
         Kernel::probe(),
-        sums_of_squares_kernel(),
-        step_factor_kernel(),
-        moving_average_kernel(),
-        bce_kernel(),
-        AdamStep::kernel(),
-        SgdStep::kernel(),
+        SUMS_OF_SQUARES.clone(),
+        STEP_FACTOR.clone(),
+        MOVING_AVERAGE.clone(),
+        BCE.clone(),
+        ADAM_STEP.clone(),
+        SGD_STEP.clone(),
     ];
     all.extend(message_kernels());
     for (model, channels) in networks() {

@@ -11,8 +11,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::loss::LossConfig;
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::{
-    Compiler, Gpu, Kernel, Kernels, bce_kernel, message_kernels, moving_average_kernel,
-    step_factor_kernel, sums_of_squares_kernel,
+    BCE, Compiler, Gpu, Kernel, Kernels, MOVING_AVERAGE, STEP_FACTOR, SUMS_OF_SQUARES,
+    message_kernels,
 };
 use crate::plan::{Plan, Planner};
 use crate::screen::{bar_target, tell_progress};
@@ -38,9 +38,11 @@ pub(super) fn compile_kernels(_: &Plan, _: &Planner, _: &Device) {}
 fn kernels(plan: &Plan, planner: &Planner, gpu: &Gpu) -> Vec<Kernel> {
     let mut kernels = planner.kernels();
     kernels.extend(plan.train.optimizer.init([]).kernel());
-    kernels.extend([sums_of_squares_kernel(), step_factor_kernel(), moving_average_kernel()]);
+    kernels.extend(
+        [&SUMS_OF_SQUARES, &STEP_FACTOR, &MOVING_AVERAGE].map(|kernel| Kernel::clone(kernel)),
+    );
     if plan.heads.iter().any(|head| matches!(head.loss(), LossConfig::Bce(_))) {
-        kernels.push(bce_kernel());
+        kernels.push(BCE.clone());
     }
     if plan.depth() > 1 {
         kernels.extend(message_kernels());

@@ -61,7 +61,7 @@ impl Loss for Bce {
         let Some(gpu) = gpu else {
             return super::by_autodiff(|leaf| self.sum(leaf, targets, mask), outputs, factor);
         };
-        let [images, labels] = outputs.dims();
+        let shape: [usize; 2] = outputs.dims();
         let weights = self.pos_weight.as_ref().map(|weights| row(weights, &outputs.device()));
         let weights = weights.map(Buffer::of_tensor);
         let [logits, targets, known] =
@@ -71,10 +71,10 @@ impl Loss for Bce {
             targets: &targets,
             known: &known,
             positive_weight: weights.as_ref(),
-            labels,
+            per_image: shape[1],
             smoothing: self.label_smoothing,
         };
         let [sum, gradient] = gpu.bce(&labels, factor);
-        (gpu.tensor(&sum, [1]), gpu.tensor(&gradient, [images, labels.labels]))
+        (gpu.tensor(&sum, [1]), gpu.tensor(&gradient, shape))
     }
 }

@@ -8,9 +8,9 @@ use super::SgdConfig;
 use super::Update;
 #[cfg(feature = "cuda")]
 use super::rule::ParameterState;
-use crate::ops::gpu::{AdamStep, Kernel, SgdStep};
+use crate::ops::gpu::{ADAM_STEP, Kernel, SGD_STEP};
 #[cfg(feature = "cuda")]
-use crate::ops::gpu::{Buffer, Factor, Gpu, Stepped};
+use crate::ops::gpu::{AdamStep, Buffer, Factor, Gpu, SgdStep, Stepped};
 
 /// A rule that a kernel knows.
 #[derive(Debug, Clone)]
@@ -36,8 +36,8 @@ impl FusedStep {
     /// What its steps launch.
     pub(super) fn kernel(&self) -> Kernel {
         match self {
-            Self::Adam { .. } => AdamStep::kernel(),
-            Self::Sgd(_) => SgdStep::kernel(),
+            Self::Adam { .. } => ADAM_STEP.clone(),
+            Self::Sgd(_) => SGD_STEP.clone(),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Kernels that take many arrays at once, each in memory of its own.
 
+use std::sync::LazyLock;
+
 use super::kernels::blocks;
 use super::{Argument, Buffer, Gpu, Kernel, Sizes};
 
@@ -26,15 +28,15 @@ impl Places {
 }
 
 /// The kernel that adds up the squares of many arrays: parameters' gradients, for their norm.
-pub fn sums_of_squares_kernel() -> Kernel {
+pub static SUMS_OF_SQUARES: LazyLock<Kernel> = LazyLock::new(|| {
     let text = include_str!("kernels/sums_of_squares.cu");
     Kernel::new("sums_of_squares", 256, &[], &[HEADER, text])
-}
+});
 
 /// The kernel that finds what a step multiplies its gradients by, and whether it is taken.
-pub fn step_factor_kernel() -> Kernel {
+pub static STEP_FACTOR: LazyLock<Kernel> = LazyLock::new(|| {
     Kernel::new("step_factor", 256, &[], &[include_str!("kernels/step_factor.cu")])
-}
+});
 
 impl Gpu {
     /// Launches `kernel` over at most [`ARRAYS`] groups of buffers, one group an array of `lengths`,

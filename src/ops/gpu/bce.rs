@@ -1,5 +1,7 @@
 //! Binary cross-entropy in one kernel, where Burn's operations take about thirty.
 
+use std::sync::LazyLock;
+
 use super::gpu::Arguments;
 use super::{Buffer, Gpu, Kernel, Sizes};
 
@@ -15,28 +17,27 @@ pub struct BceLabels<'a> {
     /// The weight of a positive label, `[labels]`; 1 where there is none.
     pub positive_weight: Option<&'a Buffer>,
     /// Labels of an image.
-    pub labels: usize,
+    pub per_image: usize,
     /// By how much targets are moved towards 1/2, as a share.
     pub smoothing: f64,
 }
 
 /// The kernel of binary cross-entropy.
-pub fn bce_kernel() -> Kernel {
-    Kernel::new("bce", 512, &[], &[include_str!("kernels/bce.cu")])
-}
+pub static BCE: LazyLock<Kernel> =
+    LazyLock::new(|| Kernel::new("bce", 512, &[], &[include_str!("kernels/bce.cu")]));
 
 impl Gpu {
     /// The sum of the loss over known labels, `[1]`, and the gradient of `factor` times it with respect to the logits.
     pub fn bce(&self, labels: &BceLabels<'_>, factor: f64) -> [Buffer; 2] {
-        let BceLabels { logits, targets, known, positive_weight, labels, smoothing } = *labels;
+        let BceLabels { logits, targets, known, positive_weight, per_image, smoothing } = *labels;
         let [sum, gradient] = [1, logits.len()].map(|length| self.floats(length));
         let weight = positive_weight.unwrap_or(known);
-        let sizes = Sizes::new().int(logits.len()).int(labels);
+        let sizes = Sizes::new().int(logits.len()).int(per_image);
         let sizes = sizes.int(usize::from(positive_weight.is_some())).int(0);
         let sizes = sizes.float((1.0 - smoothing) as f32).float((smoothing / 2.0) as f32);
         let sizes = sizes.float(factor as f32).float(0.0);
         let buffers: Arguments<'_> = &[logits, targets, known, weight, &gradient, &sum];
-        self.launch(&bce_kernel(), [1, 1, 1], buffers, &sizes);
+        self.launch(&BCE, [1, 1, 1], buffers, &sizes);
         [sum, gradient]
     }
 }

@@ -64,8 +64,8 @@ impl Reading {
     }
 }
 
-pub use arrays::{step_factor_kernel, sums_of_squares_kernel};
-pub use bce::{BceLabels, bce_kernel};
+pub use arrays::{STEP_FACTOR, SUMS_OF_SQUARES};
+pub use bce::{BCE, BceLabels};
 pub use buffer::Buffer;
 pub use channel_parts::ChannelParts;
 pub use channels_last::{Affine, ChannelStats, ChannelsLast, GradientSums, Over, Partials};
@@ -92,5 +92,5 @@ pub use norm::{ChannelNorm, NormBuffers, Record};
 pub use norm2d::{Norm2d, NormStatistics};
 pub use residual::Shortcut;
 pub use stem::{Images, SavedStem};
-pub use steps::{AdamStep, Factor, Moving, SgdStep, Stepped, moving_average_kernel};
+pub use steps::{ADAM_STEP, AdamStep, Factor, MOVING_AVERAGE, Moving, SGD_STEP, SgdStep, Stepped};
 pub use weights::{Form, Packed, Packing, Segment};

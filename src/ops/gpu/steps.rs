@@ -1,5 +1,7 @@
 //! Optimizer steps of many parameters at once.
 
+use std::sync::LazyLock;
+
 use super::arrays::{ARRAYS, HEADER, Places};
 use super::{Buffer, Gpu, Kernel, Sizes};
 
@@ -87,20 +89,16 @@ pub struct SgdStep<'a> {
     pub l2: f64,
 }
 
-impl AdamStep<'_> {
-    /// What such steps launch.
-    pub fn kernel() -> Kernel {
-        let text = include_str!("kernels/adam_step.cu");
-        Kernel::new("adam_step", 256, &[], &[HEADER, text])
-    }
-}
+/// The kernel of [`AdamStep`].
+pub static ADAM_STEP: LazyLock<Kernel> =
+    LazyLock::new(|| kernel("adam_step", include_str!("kernels/adam_step.cu")));
 
-impl SgdStep<'_> {
-    /// What such steps launch.
-    pub fn kernel() -> Kernel {
-        let text = include_str!("kernels/sgd_step.cu");
-        Kernel::new("sgd_step", 256, &[], &[HEADER, text])
-    }
+/// The kernel of [`SgdStep`].
+pub static SGD_STEP: LazyLock<Kernel> =
+    LazyLock::new(|| kernel("sgd_step", include_str!("kernels/sgd_step.cu")));
+
+fn kernel(entry: &'static str, text: &'static str) -> Kernel {
+    Kernel::new(entry, 256, &[], &[HEADER, text])
 }
 
 /// How a moving average moves.
@@ -113,10 +111,8 @@ pub enum Moving {
 }
 
 /// The kernel of moving averages.
-pub fn moving_average_kernel() -> Kernel {
-    let text = include_str!("kernels/moving_average.cu");
-    Kernel::new("moving_average", 256, &[], &[HEADER, text])
-}
+pub static MOVING_AVERAGE: LazyLock<Kernel> =
+    LazyLock::new(|| kernel("moving_average", include_str!("kernels/moving_average.cu")));
 
 impl Gpu {
     /// The new values of moving `averages`, each with the value that it moves towards, and that value's share. They are
@@ -138,7 +134,7 @@ impl Gpu {
         let stepped: Vec<Stepped> = stepped.collect();
         let factor = decided.map_or(Factor::Known(1.0), Factor::OnGpu);
         let lerp = usize::from(moving == Moving::Lerp);
-        self.step(&moving_average_kernel(), 0, &stepped, factor, |count, _, on_gpu| {
+        self.step(&MOVING_AVERAGE, 0, &stepped, factor, |count, _, on_gpu| {
             let sizes = Sizes::new().int(count).int(on_gpu).int(lerp).int(0);
             sizes.float((1.0 - share) as f32).float(share as f32)
         })
@@ -149,7 +145,7 @@ impl Gpu {
         let AdamStep { first, factor, size, root, betas: [beta1, beta2], eps, keep, l2 } = *step;
         let known = factor.known();
         let numbers = [known, size, root, beta1, 1.0 - beta1, beta2, 1.0 - beta2, eps, keep, l2];
-        self.step(&AdamStep::kernel(), 2, parameters, factor, |count, decays, on_gpu| {
+        self.step(&ADAM_STEP, 2, parameters, factor, |count, decays, on_gpu| {
             let sizes = Sizes::new().int(count).int(usize::from(first)).bits(decays).int(on_gpu);
             numbers.iter().fold(sizes, |sizes, number| sizes.float(*number as f32))
         })
@@ -159,7 +155,7 @@ impl Gpu {
     pub fn sgd_step(&self, step: &SgdStep<'_>, parameters: &[Stepped]) -> Vec<Buffer> {
         let SgdStep { first, factor, lr, momentum, dampening, nesterov, l2 } = *step;
         let numbers = [factor.known(), lr, momentum, 1.0 - dampening, l2];
-        self.step(&SgdStep::kernel(), 1, parameters, factor, |count, decays, on_gpu| {
+        self.step(&SGD_STEP, 1, parameters, factor, |count, decays, on_gpu| {
             let sizes = Sizes::new().int(count).int(usize::from(first)).bits(decays);
             let sizes = sizes.int(usize::from(nesterov)).int(on_gpu);
             numbers.iter().fold(sizes, |sizes, number| sizes.float(*number as f32))

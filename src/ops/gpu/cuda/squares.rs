@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use burn::tensor::{ExecutionError, Tensor};
 
-use crate::ops::gpu::arrays::{ARRAYS, Places, step_factor_kernel, sums_of_squares_kernel};
+use crate::ops::gpu::arrays::{ARRAYS, Places, STEP_FACTOR, SUMS_OF_SQUARES};
 use crate::ops::gpu::kernels::blocks;
 use crate::ops::gpu::{Argument, Buffer, Exchange, Gpu, Sizes};
 
@@ -64,12 +64,11 @@ impl Gpu {
         let cards = exchange.map_or(&parts, Exchange::table);
         let arguments =
             [&parts, &table, losses, before, cards, &decided].map(|each| each as &dyn Argument);
-        self.launch(&step_factor_kernel(), [1, 1, 1], &arguments, &sizes);
+        self.launch(&STEP_FACTOR, [1, 1, 1], &arguments, &sizes);
         decided
     }
 
     fn squares(&self, tensors: Vec<Tensor<1>>) -> Squares {
-        let kernel = sums_of_squares_kernel();
         let buffers: Vec<Buffer> = tensors.into_iter().map(Buffer::of_tensor).collect();
         let mut places = Vec::with_capacity(buffers.len());
         let mut launches = Vec::new();
@@ -91,7 +90,14 @@ impl Gpu {
             let groups: Vec<Vec<&Buffer>> = chunk.iter().map(|buffer| vec![buffer]).collect();
             let sizes = Sizes::new().int(chunk.len()).int(0);
             let part = parts.range(place);
-            self.launch_over(&kernel, Places::every(STEP), &lengths, &groups, &[&part], sizes);
+            self.launch_over(
+                &SUMS_OF_SQUARES,
+                Places::every(STEP),
+                &lengths,
+                &groups,
+                &[&part],
+                sizes,
+            );
         }
         Squares { parts, places }
     }
