@@ -1,6 +1,6 @@
 //! The exponential moving average of the weights.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[cfg(feature = "cuda")]
 use burn::tensor::DType;
@@ -9,6 +9,7 @@ use burn::tensor::{Device, Tensor, TensorData, Transaction};
 use super::lerp::lerp;
 use super::restore::{complete, take};
 use super::{EmaConfig, OptimError};
+use crate::memory::{OutOfMemory, check_allocated};
 use crate::ops::gpu::Buffer;
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::{Gpu, Moving};
@@ -18,18 +19,40 @@ use crate::ops::gpu::{Gpu, Moving};
 pub struct Ema {
     decay: f64,
     averages: BTreeMap<String, Tensor<1>>,
+    /// Those that lie in the memory of the weights that they started as.
+    in_weights: BTreeSet<String>,
 }
 
 impl EmaConfig {
     /// An average that starts as `weights`, by name and flattened (`[n]`, no autodiff).
     pub fn init(&self, weights: impl IntoIterator<Item = (String, Tensor<1>)>) -> Ema {
-        Ema { decay: self.decay, averages: weights.into_iter().collect() }
+        let averages: BTreeMap<_, _> = weights.into_iter().collect();
+        Ema { decay: self.decay, in_weights: averages.keys().cloned().collect(), averages }
     }
 }
 
 impl Ema {
     /// What its state is called.
     pub const WHAT: &str = "average of the weights";
+
+    /// Gives the averages of the weights `names`, which are about to take a step, memory of their own where they have none.
+    ///
+    /// # Errors
+    /// When there is not so much memory. Nothing has changed then.
+    pub fn make_ready<'a>(
+        &mut self,
+        names: impl Iterator<Item = &'a str>,
+    ) -> Result<(), OutOfMemory> {
+        let shared = names.filter_map(|name| self.in_weights.get(name));
+        let copied = shared.map(|name| (name.clone(), self.averages[name].clone().mul_scalar(1.0)));
+        let copied: Vec<(String, Tensor<1>)> = copied.collect();
+        check_allocated(copied.iter().map(|(_, copy)| copy.clone()))?;
+        for (name, copy) in copied {
+            self.in_weights.remove(&name);
+            self.averages.insert(name, copy);
+        }
+        Ok(())
+    }
 
     /// Moves the average of `name` towards `weight`; to be called once a step for each weight. A
     /// weight not seen before starts its average.
@@ -127,6 +150,7 @@ impl Ema {
         }
         complete(Self::WHAT, missing, state.into_keys().collect())?;
         self.averages = loaded;
+        self.in_weights.clear();
         Ok(())
     }
 }
@@ -168,6 +192,20 @@ mod tests {
             }
             oracle::agree(&average(&ema), &case.average, &format!("decay {}", case.decay));
         }
+    }
+
+    #[test]
+    fn an_average_with_memory_of_its_own_is_the_same() {
+        let mut apart = start(0.99, &[0.1, -0.7]);
+        let mut shared = start(0.99, &[0.1, -0.7]);
+        for names in [vec!["v"], vec!["w", "v"], vec!["w"]] {
+            apart.make_ready(names.into_iter()).expect("has memory");
+        }
+        assert!(apart.in_weights.is_empty() && shared.in_weights.len() == 1);
+        for ema in [&mut apart, &mut shared] {
+            ema.update("w", oracle::vector(&[1.0 / 3.0, 0.3]));
+        }
+        assert_eq!(average(&apart), average(&shared));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::sgd::Sgd;
 use super::{OptimError, OptimizerConfig};
 use crate::memory::offload::{OffloadTicket, Store};
 #[cfg(feature = "cuda")]
-use crate::memory::{Gradients, OutOfMemory};
+use crate::memory::{Gradients, OutOfMemory, check_allocated};
 use crate::ops::gpu::Factor;
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::Gpu;
@@ -258,7 +258,7 @@ impl Optimizer {
             return Ok(());
         }
         let leaves = self.rule.leaves();
-        let (mut on, mut taken) = (None, Vec::new());
+        let mut taken = Vec::new();
         for (name, gradient) in gradients.iter() {
             let gpu = Gpu::of(&gradient.device()).filter(|_| gradient.dtype() == DType::F32);
             let is_new = self.parameters.get(name).is_none_or(|parameter| parameter.steps == 0);
@@ -268,17 +268,14 @@ impl Optimizer {
             let parameter = parameter.or_insert_with(|| Parameter::new(length));
             for leaf in &leaves {
                 let buffer = parameter.kept.take_buffer(leaf, &gpu, length);
-                taken.push(buffer.clone());
+                taken.push(gpu.tensor(&buffer, [length]));
                 parameter.kept.put_buffer(leaf, &gpu, buffer);
             }
-            on = Some(gpu);
         }
-        let without = on.and_then(|gpu| OutOfMemory::in_text(&gpu.check(&taken).err()?));
-        if without.is_some() {
+        check_allocated(taken).inspect_err(|_| {
             let new = self.parameters.values_mut().filter(|parameter| parameter.steps == 0);
             new.for_each(|parameter| parameter.kept = ParameterState::default());
-        }
-        without.map_or(Ok(()), Err)
+        })
     }
 
     /// Takes a step with those of `updates` that a kernel takes; returns their new values, and the others.

@@ -94,8 +94,11 @@ impl ParameterState {
             return buffer;
         }
         match self.tensors.remove(leaf) {
-            // Someone else may hold the tensor's memory.
-            Some(tensor) => Buffer::of_tensor(tensor.mul_scalar(1.0)),
+            // What was loaded nobody else holds, so that a step takes no memory for it.
+            Some(tensor) => {
+                let buffer = Buffer::of_tensor(tensor);
+                if buffer.is_held_alone() { buffer } else { gpu.copied(&buffer) }
+            }
             None => gpu.floats(length),
         }
     }

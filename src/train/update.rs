@@ -196,17 +196,20 @@ impl Updater {
         })
     }
 
-    /// Takes the memory of what a kernel is to keep of parameters that have their first `gradients`: a step that has begun to change
+    /// Takes the memory of what is to be kept of parameters that have their first `gradients`: a step that has begun to change
     /// weights could not be taken again without it.
     ///
     /// # Errors
     /// When there is not so much memory. Nothing has changed then.
     pub fn make_ready(&mut self, gradients: &Gradients) -> Result<(), OutOfMemory> {
-        #[cfg(feature = "cuda")]
-        if self.shard.is_whole() && !self.optimizer.waits_away() {
-            return self.optimizer.make_ready(gradients);
+        if !self.shard.is_whole() || self.optimizer.waits_away() {
+            return Ok(());
         }
-        let _ = gradients;
+        if let Some(ema) = &mut self.ema {
+            ema.make_ready(gradients.iter().map(|(name, _)| name))?;
+        }
+        #[cfg(feature = "cuda")]
+        self.optimizer.make_ready(gradients)?;
         Ok(())
     }
 

@@ -53,7 +53,7 @@ impl Buffer {
     }
 
     /// Whether nobody else holds its memory or a part of it, so that it may be written over.
-    pub(super) fn is_held_alone(&self) -> bool {
+    pub fn is_held_alone(&self) -> bool {
         match &self.memory {
             #[cfg(feature = "cuda")]
             Memory::Device(memory) => memory.is_held_alone(),
