@@ -3,39 +3,19 @@
 #![cfg(feature = "cuda-tests")]
 #![expect(clippy::print_stdout, reason = "the figures are read with --nocapture")]
 
+#[path = "support/cards.rs"]
+mod cards;
+
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use trainer::build::{Bench, find_devices};
+use trainer::build::Bench;
 use trainer::data::Targets;
 use trainer::memory::fault::strike_rank_after;
 use trainer::plan::Plan;
 use trainer::train::Images;
 
-/// Tests take turns.
-static TURN: Mutex<()> = Mutex::new(());
-
-/// The test's turn, and how many cards there are; none where there are too few.
-fn cards(test: &str) -> Option<(MutexGuard<'static, ()>, usize)> {
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let count = find_devices().cards.map_or(0, |cards| cards.len());
-    if count < 2 {
-        println!("{test}: left out, there are {count} cards");
-        return None;
-    }
-    Some((turn, count.min(4)))
-}
-
-/// Numbers between −1 and 1 that follow no pattern, the same everywhere.
-fn noise(length: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d;
-    let mut draw = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
-    };
-    (0..length).map(|_| draw()).collect()
-}
+use cards::{cards, noise};
 
 const SIDE: usize = 64;
 const STEPS: usize = 6;

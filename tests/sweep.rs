@@ -13,38 +13,7 @@ mod page;
 #[path = "support/sweep.rs"]
 mod sweep;
 
-use sweep::SweepFolder;
-
-const CONFIG: &str = r#"
-[run]
-name = "tiny"
-seed = 3
-output = "out"
-[device]
-use = "cpu"
-[data]
-image = { size = [32, 32], channels = 1 }
-validation = { fraction = 0.3 }
-[data.phantom]
-root = "data"
-patients = 14
-size = 32
-seed = 1
-[model.densenet]
-growth = 4
-blocks = [1]
-stem = 8
-[[heads]]
-name = "view"
-task = "multiclass"
-labels = ["PA", "AP", "Lateral"]
-[train]
-epochs = 3
-batch_size = 4
-[train.optimizer.adamw]
-lr = 3e-3
-weight_decay = 0.0
-"#;
+use sweep::{CONFIG, SweepFolder};
 
 /// The table without what differs from machine to machine: the figures of rows that were measured.
 fn redacted(table: Vec<Vec<String>>) -> String {

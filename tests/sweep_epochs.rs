@@ -13,39 +13,12 @@ mod page;
 #[path = "support/sweep.rs"]
 mod sweep;
 
-use sweep::SweepFolder;
+use sweep::{CONFIG, SweepFolder};
 
-const CONFIG: &str = r#"
-[run]
-name = "tiny"
-seed = 3
-output = "out"
-[device]
-use = "cpu"
-[data]
-image = { size = [32, 32], channels = 1 }
-validation = { fraction = 0.3 }
-[data.phantom]
-root = "data"
-patients = 14
-size = 32
-seed = 1
-[model.densenet]
-growth = 4
-blocks = [1]
-stem = 8
-[[heads]]
-name = "view"
-task = "multiclass"
-labels = ["PA", "AP", "Lateral"]
-[train]
-epochs = 50
-batch_size = 4
-best_metric = "val/view/auroc"
-[train.optimizer.adamw]
-lr = 3e-3
-weight_decay = 0.0
-"#;
+/// Longer runs.
+fn config() -> String {
+    CONFIG.replace("epochs = 3", "epochs = 50\nbest_metric = \"val/view/auroc\"")
+}
 
 /// The run folder of a row.
 fn run_folder(place: &SweepFolder, row: &Value) -> PathBuf {
@@ -61,7 +34,7 @@ fn events(run: &Path, kind: &str) -> Vec<Value> {
 
 #[test]
 fn each_combination_is_trained_and_its_row_has_what_validation_said() {
-    let place = SweepFolder::new(CONFIG);
+    let place = SweepFolder::new(&config());
     let grid = ["--epochs", "2", "--grid", "train.optimizer.adamw.lr=3e-3,1e38"];
     let (code, told, shown) = place.run(&grid);
     assert_eq!(code, Some(1), "{shown}");
@@ -90,7 +63,7 @@ fn each_combination_is_trained_and_its_row_has_what_validation_said() {
 
 #[test]
 fn how_long_to_train_is_said_once() {
-    let place = SweepFolder::new(CONFIG);
+    let place = SweepFolder::new(&config());
     let refused = |arguments: &[&str]| {
         let (code, told, shown) = place.run(arguments);
         assert_eq!((code, told.as_str()), (Some(2), ""), "{shown}");
@@ -109,7 +82,7 @@ fn how_long_to_train_is_said_once() {
 
 #[test]
 fn a_fold_is_swept_in_the_folder_of_its_combination() {
-    let place = SweepFolder::new(&CONFIG.replace("fraction = 0.3", "folds = 2"));
+    let place = SweepFolder::new(&config().replace("fraction = 0.3", "folds = 2"));
     let (code, _, shown) = place.run(&["--epochs", "1", "--grid", "data.validation.fold=2,1"]);
     assert_eq!(code, Some(0), "{shown}");
     for (row, fold) in place.rows().iter().zip(["fold-2", "fold-1"]) {
@@ -175,11 +148,11 @@ fn has_a_page(place: &SweepFolder, rows: &[Value]) {
 #[test]
 fn a_sweep_that_was_stopped_goes_on_inside_the_training_of_a_combination() {
     let grid = ["--epochs", "12", "--grid", "train.batch_size=4,3"];
-    let whole = SweepFolder::new(CONFIG);
+    let whole = SweepFolder::new(&config());
     let (code, _, shown) = whole.run(&grid);
     assert_eq!(code, Some(0), "{shown}");
 
-    let place = SweepFolder::new(CONFIG);
+    let place = SweepFolder::new(&config());
     let runs = place.sweep().join("runs");
     let saved = |least: usize| {
         let entries = std::fs::read_dir(&runs).into_iter().flatten().flatten();

@@ -337,7 +337,7 @@ impl Estimator {
         let away = away.map(|(known, taken)| taken.away + known.costs.optimizer_away).sum();
         let fullest = taken.iter().max_by_key(|taken| taken.peak).expect("there is a device");
         let largest = known.iter().map(|known| known.costs.largest_tensor).max().unwrap_or(0);
-        let held = self.held_at_most(settings, &trees, fullest.peak);
+        let held = self.held_by(settings, &trees, fullest.peak);
         let devices = self.ranges.iter().zip(&taken).map(|(stages, taken)| DeviceEstimate {
             stages: stages.clone(),
             peak: taken.peak,
@@ -357,12 +357,7 @@ impl Estimator {
 
     /// The bytes that a process holds at most with steps that have `peak` in use at once. Where it would fit or not by how
     /// buffers lie, that is found out, if it can be. Where something waits off the card, it cannot, and gaps are larger.
-    fn held_at_most(
-        &mut self,
-        settings: &MemorySettings,
-        trees: &[CheckpointPlan],
-        peak: u64,
-    ) -> u64 {
+    fn held_by(&mut self, settings: &MemorySettings, trees: &[CheckpointPlan], peak: u64) -> u64 {
         let (machine, most) = (self.machine, self.machine.held_at_most(peak));
         // Of what takes little, gaps may be more of it.
         let surely = machine.held_at_most(peak + peak / 4);
@@ -487,7 +482,7 @@ impl Estimator {
         for _ in 0..TRIED_BUDGETS {
             let peak = known.iter().zip(&trees).map(|(known, tree)| known.run(tree).peak).max();
             let peak = peak.unwrap_or(0);
-            let held = self.held_at_most(settings, &trees, peak);
+            let held = self.held_by(settings, &trees, peak);
             // Where more is in use than may be, there is nothing leaner.
             if held <= self.budget || peak > in_use {
                 break;
