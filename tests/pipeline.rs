@@ -22,7 +22,7 @@ use trainer::train::{HeadLoss, Images};
 /// A loss that learns numbers of its own.
 const AUC_MARGIN: Network = ["", "loss = \"auc_margin\""];
 
-const SCHEDULES: [&str; 3] = ["sequential", "gpipe", "1f1b"];
+const SCHEDULES: [&str; 4] = ["sequential", "gpipe", "1f1b", "eager_1f1b"];
 const MICRO_BATCHES: &str = "[memory]\nmicro_batch = 3";
 
 /// On one device.
@@ -205,7 +205,7 @@ fn every_policy_and_offload_works_inside_every_device() {
     for network in [BATCH_NORM, GROUP_NORM] {
         let one = train(&alone(network, MICRO_BATCHES));
         for (place, way) in WAYS.iter().enumerate() {
-            let (schedule, devices) = (SCHEDULES[1 + place % 2], 2 + place % 3);
+            let (schedule, devices) = (SCHEDULES[1 + place / 2], 2 + place % 3);
             let more = format!("{MICRO_BATCHES}\n{way}");
             let found = train(&pipeline(network, devices, schedule, &more));
             assert_same(&found.0, &one.0, &format!("{way}, {schedule} over {devices}"));
@@ -335,7 +335,7 @@ fn where_one_device_has_no_memory_all_try_again_with_smaller_micro_batches() {
             assert!(count > 8, "{count}");
             // Another operation of each schedule and device, all of them together.
             let first = SCHEDULES.iter().position(|known| *known == schedule).unwrap_or(0) + rank;
-            for operation in (first % 3..count).step_by(3) {
+            for operation in (first % 4..count).step_by(4) {
                 let (mut bench, armed) = started(schedule, rank, operation);
                 step(&mut bench, 1);
                 assert!(armed.has_struck(), "operation {operation} of device {rank}");
@@ -395,7 +395,7 @@ fn every_precision_gives_the_bits_of_one_device() {
 }
 
 /// GPipe keeps every micro-batch until the last has come; 1F1B as many as there are devices from each to
-/// the end (Narayanan et al. 2021, section 2.2).
+/// the end (Narayanan et al. 2021, section 2.2); eager 1F1B two for each of those behind it.
 #[test]
 fn devices_keep_as_many_micro_batches_as_their_schedule_says() {
     for (schedule, devices) in SCHEDULES.iter().flat_map(|one| [2, 3, 4].map(|n| (one, n))) {
@@ -415,7 +415,8 @@ fn devices_keep_as_many_micro_batches_as_their_schedule_says() {
             let expected = match *schedule {
                 "sequential" => 1,
                 "gpipe" => 4,
-                _ => 4.min(devices - rank),
+                "1f1b" => 4.min(devices - rank),
+                _ => 4.min(2 * (devices - rank) - 1),
             };
             assert_eq!((most, kept), (expected, 0), "{schedule}, device {rank} of {devices}");
         }

@@ -45,7 +45,7 @@ pub use pages::{BufferLifetime, Pages, StepOperation};
 pub use pass::{Pass, Purpose};
 pub use placement::{Place, Placement, UnderWay};
 pub use policy::TradeOff;
-pub use relay::{DrivenDevice, seconds_together};
+pub use relay::{DrivenDevice, MessageTime, seconds_together};
 pub use schedule::{Action, Aside, CheckpointPlan, Operation, PipelinePart, Schedule};
 pub use simulate::{Simulation, Speed, Surroundings, simulate};
 pub use stage::{Keep, Parameter, Saved, Stage, StageSpec, Statistics};

@@ -16,6 +16,15 @@ pub struct DrivenDevice {
     pub starts: Vec<f64>,
 }
 
+/// Seconds that a message between two devices of a pipeline takes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MessageTime {
+    /// In which the device that sends it packs it, and as many in which the other one unpacks it: nothing else is computed there meanwhile.
+    pub packing: f64,
+    /// From one device to the other, beside what both compute.
+    pub travelling: f64,
+}
+
 /// Where a device and its thread are in time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Clock {
@@ -45,14 +54,13 @@ impl DrivenDevice {
 
 /// Seconds until the last of the devices of a pipeline has done its schedule. Each waits for what it receives.
 ///
-/// A device that sends copies what it sends into the other one's memory. A copy takes the seconds in `copies`: of a
-/// micro-batch between a device and the one behind, and as long for what comes back. The thread of the device that
-/// receives waits until the other thread has started that.
+/// `messages` are those of a micro-batch between a device and the one behind; what comes back takes as long. The thread of the device
+/// that receives waits until the other thread has started that.
 ///
 /// # Panics
 ///
 /// When a device waits for what no other sends.
-pub fn seconds_together(devices: &[DrivenDevice], copies: &[f64]) -> f64 {
+pub fn seconds_together(devices: &[DrivenDevice], messages: &[MessageTime]) -> f64 {
     let mut arrives: BTreeMap<(usize, bool, usize), Clock> = BTreeMap::new();
     let mut next = vec![0; devices.len()];
     let mut clocks = vec![Clock::default(); devices.len()];
@@ -66,17 +74,20 @@ pub fn seconds_together(devices: &[DrivenDevice], copies: &[f64]) -> f64 {
                     Action::Receive(flow) => {
                         let is_value = flow == Flow::Value;
                         let Some(sent) = arrives.get(&(rank, is_value, micro)) else { break };
+                        let message = messages[if is_value { rank - 1 } else { rank }];
                         clock.thread = clock.thread.max(sent.thread);
-                        clock.device = clock.device.max(clock.thread).max(sent.device);
+                        let arrived = clock.device.max(clock.thread).max(sent.device);
+                        clock.device = arrived + message.packing;
                     }
                     Action::Send(flow) => {
                         let is_value = flow == Flow::Value;
-                        let (to, copy) = match is_value {
-                            true => (rank + 1, copies[rank]),
-                            false => (rank - 1, copies[rank - 1]),
+                        let (to, message) = match is_value {
+                            true => (rank + 1, messages[rank]),
+                            false => (rank - 1, messages[rank - 1]),
                         };
-                        clock.device = clock.device.max(clock.thread) + copy;
-                        arrives.insert((to, is_value, micro), *clock);
+                        clock.device = clock.device.max(clock.thread) + message.packing;
+                        let there = clock.device + message.travelling;
+                        arrives.insert((to, is_value, micro), Clock { device: there, ..*clock });
                     }
                     _ => {
                         clock.thread += driven.start(operation);
@@ -117,7 +128,8 @@ mod tests {
         schedule: PipelineSchedule,
         ranks: usize,
         micros: usize,
-        [start, copy]: [f64; 2],
+        start: f64,
+        message: MessageTime,
     ) -> (f64, Vec<u64>) {
         let stage = Footprint {
             output: 1,
@@ -137,13 +149,13 @@ mod tests {
             })
             .collect();
         let peaks = devices.iter().map(|driven| driven.alone.peak).collect();
-        (seconds_together(&devices, &vec![copy; ranks - 1]), peaks)
+        (seconds_together(&devices, &vec![message; ranks - 1]), peaks)
     }
 
     #[test]
     fn devices_of_equal_stages_take_the_time_that_is_published() {
         for (ranks, micros) in (1..5).flat_map(|ranks| (1..9).map(move |micros| (ranks, micros))) {
-            let seconds = |schedule| run(schedule, ranks, micros, [0.0; 2]).0;
+            let seconds = |schedule| run(schedule, ranks, micros, 0.0, MessageTime::default()).0;
             let (p, m) = (ranks as f64, micros as f64);
             // GPipe, section 2.3, and PipeDream-2BW, section 2; a stage takes 3 forward and back.
             for schedule in [PipelineSchedule::Gpipe, PipelineSchedule::OneForwardOneBackward] {
@@ -157,7 +169,7 @@ mod tests {
     fn a_device_keeps_the_micro_batches_that_its_schedule_has_on_their_way() {
         for (ranks, micros) in (2..5).flat_map(|ranks| (1..9).map(move |micros| (ranks, micros))) {
             for schedule in [PipelineSchedule::Gpipe, PipelineSchedule::OneForwardOneBackward] {
-                let (_, peaks) = run(schedule, ranks, micros, [0.0; 2]);
+                let (_, peaks) = run(schedule, ranks, micros, 0.0, MessageTime::default());
                 for (rank, peak) in peaks.into_iter().enumerate() {
                     let alive = PipelinePlace { rank, ranks, schedule }.alive(micros) as u64;
                     // Beside what each keeps (10) there are an input, an output and a gradient at most, and
@@ -168,11 +180,22 @@ mod tests {
         }
     }
 
-    /// There are four transfers.
+    /// There are four messages.
     #[test]
     fn what_is_on_its_way_is_waited_for() {
-        let one = run(PipelineSchedule::Sequential, 3, 1, [0.0, 2.5]).0;
-        assert_eq!(one, 9.0 + 4.0 * 2.5);
+        let message = MessageTime { packing: 0.5, travelling: 2.5 };
+        let one = run(PipelineSchedule::Sequential, 3, 1, 0.0, message).0;
+        assert_eq!(one, 9.0 + 4.0 * (0.5 + 2.5 + 0.5));
+    }
+
+    /// The first device waits for the last message there and back alone.
+    #[test]
+    fn messages_travel_beside_work() {
+        let seconds = |travelling| {
+            let message = MessageTime { packing: 0.0, travelling };
+            run(PipelineSchedule::Gpipe, 2, 4, 0.0, message).0
+        };
+        assert_eq!(seconds(0.25) - seconds(0.0), 0.5, "there and back once");
     }
 
     /// A stage takes 1 forward and 2 back; with 4 and 8 for its start the thread decides.
@@ -181,10 +204,11 @@ mod tests {
         for schedule in [PipelineSchedule::Gpipe, PipelineSchedule::OneForwardOneBackward] {
             for (ranks, micros) in (2..5).flat_map(|ranks| (1..9).map(move |m| (ranks, m))) {
                 let (p, m) = (ranks as f64, micros as f64);
-                let found = run(schedule, ranks, micros, [4.0, 0.0]).0;
+                let found = run(schedule, ranks, micros, 4.0, MessageTime::default()).0;
                 assert_eq!(found, 12.0 * (m + p - 1.0), "{schedule:?} {ranks} {micros}");
                 // Where work takes as long as its start it is done as soon.
-                assert_eq!(run(schedule, ranks, micros, [1.0, 0.0]).0, 3.0 * (m + p - 1.0));
+                let found = run(schedule, ranks, micros, 1.0, MessageTime::default()).0;
+                assert_eq!(found, 3.0 * (m + p - 1.0));
             }
         }
     }

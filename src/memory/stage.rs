@@ -77,6 +77,12 @@ pub trait Stage: Send {
         statistics: &mut Statistics,
     ) -> (Activation, Option<Saved>);
 
+    /// Channels for which a map that comes from another device is best given room: the stage then writes beside its input. 0 where it does
+    /// not.
+    fn room(&self) -> usize {
+        0
+    }
+
     /// `input` as it is put aside to run the stage on once more: without room for what the stage
     /// writes beside it.
     fn checkpoint(&self, input: &Activation) -> Activation {

@@ -7,7 +7,7 @@ use super::estimate::SHARD_BANDWIDTH;
 use crate::memory::{
     ActivationShape, Footprint, Precision, Speed, Surroundings, Target, bytes_in_rows,
 };
-use crate::ops::gpu::{AT_ONCE, MOST_ROOM};
+use crate::ops::gpu::MOST_ROOM;
 
 /// What the stages of a plan cost for a micro-batch, and what is in use besides.
 #[derive(Debug, Clone)]
@@ -198,10 +198,10 @@ impl Plan {
         let between = |stage: usize| activation * each.outputs[stage];
         let input =
             if is_first { activation * one * images as u64 } else { between(range.start - 1) };
-        // Cards have room for what kernels of each neighbour send.
+        // Cards have room for a message of each neighbour's, and for one of theirs to it, which is as long.
         let from_before = if is_first { 0 } else { between(range.start - 1) };
         let from_behind = if is_last { 0 } else { between(range.end - 1) };
-        let room = if on.cuda { AT_ONCE as u64 } else { 0 };
+        let room = if on.cuda { 2 } else { 0 };
         let messages = room * (from_before + from_behind);
         // And for the gradients that the other cards of a batch give it while it computes.
         let others = self.copies() as u64 - 1;

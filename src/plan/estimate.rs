@@ -11,8 +11,8 @@ use crate::choice::Choice;
 use crate::fault::Fault;
 use crate::memory::{
     CheckpointPlan, CheckpointingConfig, DenseLayers, DrivenDevice, Footprint, ManualConfig,
-    MemoryConfig, OffloadConfig, PipelinePart, Precision, Schedule, Simulation, Speed, Strategy,
-    Surroundings, TradeOff, seconds_together, simulate,
+    MemoryConfig, MessageTime, OffloadConfig, PipelinePart, Precision, Schedule, Simulation, Speed,
+    Strategy, Surroundings, TradeOff, seconds_together, simulate,
 };
 
 /// The estimated memory and time of a step.
@@ -60,9 +60,11 @@ pub(super) const BANDWIDTH: f64 = 2.4e11;
 /// Bytes a second of the gradients of all cards, and of their sums, where those of other cards have come meanwhile: the 28 and 50 MB of
 /// DenseNet-121 and -169 make steps of four H100 0.19 and 0.36 ms longer (`benches/results/2026-11-27-h100x4-gradients.log`).
 pub(super) const SUM_BANDWIDTH: f64 = 7e11;
-/// The same of a message of a pipeline, which the other card then copies. Of two H100 that take turns, a step in which 16 messages are
-/// 79 MB longer each takes 4.8 ms longer (`benches/results/2026-11-26-h100x4-cuts.log`), of which 1.4 are a cut block's other work.
+/// The same of a message of a pipeline on its way from card to card.
 pub(super) const MESSAGE_BANDWIDTH: f64 = 3.8e11;
+/// Bytes of a message that a card packs in a second, or unpacks: each is read once from its memory and written once into it. Of two H100 that
+/// take turns, a step in which 16 messages are 131 MB longer each takes 13.1 ms longer (`benches/results/2026-11-28-h100x4-messages.log`), cutting a block included.
+pub(super) const PACKING_BANDWIDTH: f64 = 1.2e12;
 /// Bytes of new weights that a card receives in a second where each updates a shard; the copies of its own shards are among
 /// the work. From one model on two H200: a step in which each receives 3.5 GB takes 33 ms longer than with all state on both
 /// (`benches/results/2026-11-26-h200x2-shards.log`), and half the optimizer's work, which is reckoned at 8 ms, is saved.
@@ -405,10 +407,10 @@ impl Estimator {
         taken: &[Simulation],
     ) -> f64 {
         // On the CPU what is started is done at once, and what is sent stays where it is.
-        let (starting, copying) = match self.machine.cuda {
-            true if self.machine.hopper => (STARTING_ON_HOPPER / 3.0, 1.0 / MESSAGE_BANDWIDTH),
-            true => (STARTING / 3.0, 1.0 / MESSAGE_BANDWIDTH),
-            false => (0.0, 0.0),
+        let starting = match self.machine.cuda {
+            true if self.machine.hopper => STARTING_ON_HOPPER / 3.0,
+            true => STARTING / 3.0,
+            false => 0.0,
         };
         let driven = |((known, tree), taken): ((&Known, &CheckpointPlan), &Simulation)| {
             let stages = known.costs.stages.iter();
@@ -416,11 +418,15 @@ impl Estimator {
             DrivenDevice { schedule: known.schedule(tree), alone: taken.clone(), starts }
         };
         let devices: Vec<DrivenDevice> = known.iter().zip(trees).zip(taken).map(driven).collect();
-        let copies = known[1..].iter().map(|known| {
+        let messages = known[1..].iter().map(|known| {
             let bytes = known.costs.surroundings.input as f64;
-            copying * bytes
+            let of_cards = MessageTime {
+                packing: bytes / PACKING_BANDWIDTH,
+                travelling: bytes / MESSAGE_BANDWIDTH,
+            };
+            if self.machine.cuda { of_cards } else { MessageTime::default() }
         });
-        seconds_together(&devices, &copies.collect::<Vec<_>>())
+        seconds_together(&devices, &messages.collect::<Vec<_>>())
     }
 
     /// Seconds that no policy goes below.

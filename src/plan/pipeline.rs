@@ -296,8 +296,8 @@ fn balanced(
         ..settings.clone()
     };
     let at_once = match schedule {
-        PipelineSchedule::Sequential => PipelineSchedule::Sequential,
-        _ => PipelineSchedule::OneForwardOneBackward,
+        PipelineSchedule::Gpipe => PipelineSchedule::OneForwardOneBackward,
+        own => own,
     };
     let found = of(at_once, &plain).best();
     match balance.tried(found.clone()).fits {

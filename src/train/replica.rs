@@ -97,7 +97,8 @@ impl Replica {
     /// `member` is its place among them.
     pub fn link<'a>(&'a self, member: &'a Member) -> Option<Link<'a>> {
         let part = self.strategy.part?;
-        Some(Link::new(member, part.place, self.inference.device()))
+        let room = self.inference.chain.stages()[0].room();
+        Some(Link::new(member, part.place, self.inference.device(), room))
     }
 
     /// Whether it has the heads, as all have but in a pipeline.

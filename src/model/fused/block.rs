@@ -84,6 +84,10 @@ impl Program for Block {
         !self.cut.behind
     }
 
+    fn room(&self) -> usize {
+        self.sizes.output()
+    }
+
     fn forms(&self) -> Vec<(usize, Form)> {
         let forms = [
             (0, Form::LayerForward),

@@ -32,6 +32,11 @@ pub(in crate::model) trait Program: Send + 'static {
         false
     }
 
+    /// See [`Stage::room`](crate::memory::Stage::room).
+    fn room(&self) -> usize {
+        0
+    }
+
     /// The forms in which its kernels want the weights: which weight, by its place among the stage's
     /// weights, and which form.
     fn forms(&self) -> Vec<(usize, Form)> {

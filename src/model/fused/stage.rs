@@ -201,6 +201,10 @@ impl<P: Program> Stage for ProgramStage<P> {
         (output, kept.map(|kept| Saved(Box::new(SavedPass { kept, as_tensor, over, synced }))))
     }
 
+    fn room(&self) -> usize {
+        self.program.room()
+    }
+
     fn checkpoint(&self, input: &Activation) -> Activation {
         let Activation::Device(map) = input else { return input.clone() };
         match self.program.checkpoint(&self.kernels.of_a_pass(), map) {

@@ -16,7 +16,7 @@ use burn::tensor::{DType, Tensor};
 use super::arrays::{ARRAYS, HEADER, Places};
 use super::channels_last::Partials;
 #[cfg(feature = "cuda")]
-use super::cuda::{Carry, Fence, Offered, Peers, Relay};
+use super::cuda::{Carry, Fence, Offered, Outbox, Peers, Relay};
 use super::given::Giving;
 #[cfg(feature = "cuda")]
 use super::given::{bytes_with_room, chunks_in};
@@ -71,6 +71,9 @@ pub(super) struct Side {
     all_reduce: Kernel,
     all_gather: Kernel,
     pub(super) messages: [Kernel; 2],
+    /// What takes values to the next card of a pipeline, and gradients to the one before.
+    #[cfg(feature = "cuda")]
+    pub(super) outboxes: [Option<Outbox>; 2],
     pub(super) giving: Giving,
     #[cfg(feature = "cuda")]
     pub(super) peers: Option<Arc<Peers>>,
@@ -308,6 +311,8 @@ impl Side {
             all_reduce,
             all_gather,
             messages: message_kernels(),
+            #[cfg(feature = "cuda")]
+            outboxes: [None, None],
             giving: Giving::nothing(),
             #[cfg(feature = "cuda")]
             peers: None,
@@ -460,20 +465,34 @@ impl Exchanges {
         let (peers, warning) = Peers::open(&indices, bytes)?;
         let peers = Arc::new(peers);
         let blocks = gpus.iter().map(Gpu::multiprocessors).min().unwrap_or(1);
-        let room = if warning.is_none() { room } else { 0 };
-        let sides = |room: usize| -> Result<Vec<Exchange>, String> {
+        // Copy engines go from card to card.
+        let (room, mailbox) = if warning.is_none() { (room, mailbox) } else { (0, None) };
+        let sides = |room: usize, mailbox: Option<Mailbox>| -> Result<Vec<Exchange>, String> {
             let side = |(rank, gpu)| {
-                let side = Side { mailbox, ..Side::of(gpu, [rank, ranks], blocks, &peers) };
-                Ok(Exchange(Arc::new(side.with_room(room)?)))
+                let side = Side::of(gpu, [rank, ranks], blocks, &peers).with_room(room)?;
+                let side = match mailbox {
+                    Some(mailbox) => side.with_mailbox(mailbox)?,
+                    None => side,
+                };
+                Ok(Exchange(Arc::new(side)))
             };
             gpus.iter().enumerate().map(side).collect()
         };
-        let sides = sides(room).or_else(|_| {
-            // Those that could be made have ended all waiting.
-            peers.clear();
-            sides(0)
-        })?;
-        Ok(Self { warning, ..Self::of_sides(sides) })
+        let (sides, without) = match sides(room, mailbox) {
+            Ok(sides) => (sides, None),
+            Err(reason) => {
+                // Those that could be made have ended all waiting.
+                peers.clear();
+                let without = mailbox.map(|_| {
+                    format!(
+                        "the cards' copy engines do not take messages ({reason}); activations go through the host's \
+                         memory, which is slower"
+                    )
+                });
+                (sides(0, None)?, without)
+            }
+        };
+        Ok(Self { warning: warning.or(without), ..Self::of_sides(sides) })
     }
 
     /// What the cards `gpus` of one pipeline send each other activations and their gradients by, in the order of their
@@ -645,9 +664,12 @@ impl Exchanges {
             self.sides.iter().for_each(|side| side.0.settle());
             #[cfg(feature = "cuda")]
             self.sides.iter().filter_map(|side| side.0.relay.as_ref()).for_each(|it| it.drain());
-            // What it copies may be written over from here on.
+            // What is copied may be written over from here on.
             #[cfg(feature = "cuda")]
-            self.sides.iter().for_each(|side| side.0.giving.drain());
+            for Exchange(side) in &self.sides {
+                side.giving.drain();
+                side.outboxes.iter().flatten().for_each(Outbox::drain);
+            }
         }
         let resumed = self.resume();
         if !failed {

@@ -1,31 +1,44 @@
-//! Messages between neighbouring cards of a pipeline, by kernels that write into each other's memory.
+//! Messages between neighbouring cards of a pipeline, by kernels that pack and unpack them and copy engines that take them over.
 //!
 //! No thread waits until a message has come: the card that receives it does, in its own stream of work, and so does a card
-//! that would write over one which has not been received. `kernels/send_rows.cu` says how they travel.
+//! that would write over one which has not been received. `kernels/messages.cuh` says how they travel.
 //!
-//! Whoever launches a kernel that waits must know that the one for which it waits has been launched. Cards then come to the end
+//! Whoever launches a kernel that waits must know that what it waits for has been launched, and given to the copy engine. Cards then come to the end
 //! of all that is launched, even where the driver holds up a thread: when a stream has no room for another launch, or
 //! memory is taken.
 
-use super::kernels::{EXCHANGE, blocks};
+#[cfg(feature = "cuda")]
+use std::sync::atomic::Ordering;
+
+#[cfg(feature = "cuda")]
+use super::cuda::{Outbox, Way};
+#[cfg(feature = "cuda")]
+use super::exchange::fails;
+use super::kernels::{EXCHANGE, Header, blocks};
 use super::{Buffer, ChannelsLast, Exchange, Kernel, Sizes, Storage};
 
-/// Blocks of the kernels, and bytes that a thread copies at once.
-pub(super) const BLOCKS: usize = 128;
+const MESSAGES: Header = Header(include_str!("kernels/messages.cuh"));
+/// Blocks of the kernels, at most, and bytes that a thread copies at once.
+const BLOCKS: usize = 128;
 const UNIT: usize = 16;
-/// 16-byte units in front of the slots: flags and acknowledgements of 32 bits.
-const HEAD: usize = 2 * 2 * 2 * BLOCKS * 4 / UNIT;
+/// 16-byte units in front of the messages: words of 32 bits, of which `kernels/messages.cuh` says where they lie.
+const HEAD: usize = 16;
 const THREADS: usize = 512;
+/// The first of the words of these names.
+#[cfg(any(feature = "cuda", test))]
+const ARRIVED: usize = 0;
+#[cfg(any(feature = "cuda", test))]
+const READY: usize = 4;
+#[cfg(any(feature = "cuda", test))]
+const COPIED: usize = 6;
 /// Bytes of a message, at most.
 #[cfg(any(feature = "cuda", test))]
 const LONGEST: usize = 4 << 30;
-/// As many messages of one flow may be on their way to a card.
-pub const AT_ONCE: usize = 2;
 
 /// Where the messages of a pipeline's cards lie, which are at most so long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mailbox {
-    /// 16-byte units of a slot.
+    /// 16-byte units of the longest.
     capacity: usize,
 }
 
@@ -42,7 +55,8 @@ pub struct Rows {
 
 /// The kernels that give and take messages.
 pub fn message_kernels() -> [Kernel; 2] {
-    let kernel = |entry, text| Kernel::new(entry, THREADS as u32, &[], &[EXCHANGE.0, text]);
+    let kernel =
+        |entry, text| Kernel::new(entry, THREADS as u32, &[], &[EXCHANGE.0, MESSAGES.0, text]);
     [
         kernel("send_rows", include_str!("kernels/send_rows.cu")),
         kernel("receive_rows", include_str!("kernels/receive_rows.cu")),
@@ -60,19 +74,28 @@ impl Mailbox {
     /// Bytes of the memory of each of `ranks` cards that the others reach.
     #[cfg(any(feature = "cuda", test))]
     pub(super) fn bytes(self, ranks: usize) -> usize {
-        (HEAD + inboxes(ranks) * AT_ONCE * self.capacity) * UNIT
+        (HEAD + neighbours(ranks) * 2 * self.capacity) * UNIT
     }
 
-    /// 16-byte units in front of the slot of message `number` of `flow`.
-    fn slot(self, flow: usize, ranks: usize, number: u32) -> usize {
-        let inbox = if inboxes(ranks) == 1 { 0 } else { flow };
-        HEAD + (inbox * AT_ONCE + number as usize % AT_ONCE) * self.capacity
+    /// 16-byte units in front of where a message of `flow` comes.
+    fn inbox(self, flow: usize, ranks: usize) -> usize {
+        HEAD + place(flow, ranks) * self.capacity
+    }
+
+    /// Those in front of where one is packed.
+    fn outbox(self, flow: usize, ranks: usize) -> usize {
+        HEAD + (neighbours(ranks) + place(flow, ranks)) * self.capacity
     }
 }
 
-/// A card between two others is sent values and gradients, one at an end either.
-fn inboxes(ranks: usize) -> usize {
+/// A card between two others is sent values and gradients and sends both, one at an end either.
+fn neighbours(ranks: usize) -> usize {
     if ranks > 2 { 2 } else { 1 }
+}
+
+/// Where what belongs to a flow lies among that of all flows.
+fn place(flow: usize, ranks: usize) -> usize {
+    if neighbours(ranks) == 1 { 0 } else { flow }
 }
 
 /// Values go to the next card, gradients to the one before.
@@ -92,6 +115,12 @@ impl Rows {
         Self { rows: 1, length: buffer.len(), storage: buffer.storage() }
     }
 
+    /// From one row to the next where there is to be room for `room` elements, as far as that can be [received](Exchange::receive).
+    pub fn with_room(&self, room: usize) -> usize {
+        let room = Self { length: room, ..*self };
+        if room.length > self.length && room.units().is_some() { room.length } else { self.length }
+    }
+
     /// 16-byte units of a row, where it is of whole ones.
     fn units(&self) -> Option<usize> {
         let bytes = self.length * self.storage.bytes();
@@ -101,8 +130,8 @@ impl Rows {
 
 impl Exchange {
     /// Sends `rows`, of which one begins every `stride` elements of `from`, to its neighbour `to`; whether they can be sent
-    /// so: they must fit, and be of whole 16 bytes each. Of the same attempt the message [`AT_ONCE`] before it must be one
-    /// that the other card has [received](Self::receive) as far as launches go. Returns when this one is launched.
+    /// so: they must fit, and be of whole 16 bytes each. Of the same attempt the message before it must be one
+    /// that the other card has [received](Self::receive) as far as launches go. Returns when this one is launched, and its copy asked for.
     pub fn send(&self, to: usize, rows: &Rows, stride: usize, from: &Buffer) -> bool {
         let side = &self.0;
         let stride = Rows { length: stride, ..*rows }.units();
@@ -116,29 +145,42 @@ impl Exchange {
         }
         let flow = flow(side.rank, to);
         let (number, index) = side.next_message(side.rank, to);
-        let earlier = if index < AT_ONCE as u32 { 0 } else { number.wrapping_sub(AT_ONCE as u32) };
-        let slot = mailbox.slot(flow, side.ranks, number);
         let sizes = Sizes::new().int(rows.rows).int(units).int(stride);
-        let sizes = sizes.int(flow).int(side.rank).int(to).bits(number).bits(earlier);
-        let sizes = sizes.int(slot).int(0);
+        let sizes = sizes.int(flow).int(side.rank).bits(number).int(usize::from(index > 0));
+        let sizes = sizes.int(mailbox.outbox(flow, side.ranks));
         let [send, _] = &side.messages;
         side.with_care(from, || {
             side.gpu.launch(send, [side.message_blocks(all), 1, 1], &[from, &side.table], &sizes);
         });
         side.check(from);
+        #[cfg(feature = "cuda")]
+        if let Some(outbox) = &side.outboxes[flow] {
+            let outcome = outbox.take(number, all * UNIT);
+            outcome.unwrap_or_else(|text| fails(&text));
+            if side.careful.load(Ordering::Relaxed) {
+                outbox.drain();
+            }
+        }
         true
     }
 
-    /// What its neighbour `from` has [sent](Self::send): it comes when the card gets so far. Returns when that is launched.
-    pub fn receive(&self, from: usize, rows: &Rows) -> Buffer {
+    /// What its neighbour `from` has [sent](Self::send), of which a row begins every `stride` elements: it comes when the card gets so far.
+    /// Returns when that is launched. What lies between rows may be anything.
+    ///
+    /// # Panics
+    ///
+    /// When rows would lie over one another, or do not begin at whole 16 bytes.
+    pub fn receive(&self, from: usize, rows: &Rows, stride: usize) -> Buffer {
         let side = &self.0;
         let (mailbox, units) = side.mailbox.zip(rows.units()).expect("it could be sent");
         let flow = flow(from, side.rank);
         let (number, _) = side.next_message(from, side.rank);
-        let slot = mailbox.slot(flow, side.ranks, number);
-        let out = side.gpu.empty(rows.rows * rows.length, rows.storage);
-        let sizes = Sizes::new().int(rows.rows).int(units);
-        let sizes = sizes.int(flow).int(side.rank).int(from).bits(number).int(slot).int(0);
+        let between = Rows { length: stride, ..*rows }.units().filter(|between| *between >= units);
+        let between = between.expect("rows begin at whole units, one behind another");
+        let out = side.gpu.empty(rows.rows * stride, rows.storage);
+        let inbox = mailbox.inbox(flow, side.ranks);
+        let sizes = Sizes::new().int(rows.rows).int(units).int(between);
+        let sizes = sizes.int(flow).int(side.rank).int(from).bits(number).int(inbox);
         let [_, receive] = &side.messages;
         side.with_care(&out, || {
             let grid = [side.message_blocks(rows.rows * units), 1, 1];
@@ -154,6 +196,33 @@ impl super::exchange::Side {
     fn next_message(&self, from: usize, to: usize) -> (u32, u32) {
         // Behind the numbers of sums: those of values and of gradients between each card and the next.
         self.next_of(self.ranks + 2 * from.min(to) + flow(from, to))
+    }
+
+    /// Lets it send messages, for which all cards of its pipeline have room.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    #[cfg(feature = "cuda")]
+    pub(super) fn with_mailbox(mut self, mailbox: Mailbox) -> Result<Self, String> {
+        let Some(peers) = &self.peers else { return Ok(self) };
+        let before = self.rank.checked_sub(1);
+        let behind = Some(self.rank + 1).filter(|behind| *behind < self.ranks);
+        for (flow, to) in [behind, before].into_iter().enumerate() {
+            let Some(to) = to else { continue };
+            let way = Way {
+                from: self.rank,
+                to,
+                outbox: mailbox.outbox(flow, self.ranks) * UNIT,
+                inbox: mailbox.inbox(flow, self.ranks) * UNIT,
+                arrived: 4 * (ARRIVED + flow),
+                ready: 4 * (READY + flow),
+                copied: 4 * (COPIED + flow),
+            };
+            self.outboxes[flow] = Some(Outbox::new(&self.gpu, peers, way)?);
+        }
+        self.mailbox = Some(mailbox);
+        Ok(self)
     }
 
     /// Blocks that copy so many units.
@@ -172,24 +241,25 @@ mod tests {
     use crate::ops::gpu::{DryGpu, Exchanges, Gpu};
 
     #[test]
-    fn slots_lie_behind_one_another_and_within_the_memory_that_is_taken() {
-        for kernel in message_kernels() {
-            assert!(kernel.text().contains(&format!("#define BLOCKS {BLOCKS}\n")));
+    fn messages_lie_behind_one_another_and_within_the_memory_that_is_taken() {
+        for (name, first) in [("ARRIVED", ARRIVED), ("READY", READY), ("COPIED", COPIED)] {
+            let mut words = MESSAGES.0.lines().filter_map(|line| {
+                let mut parts = line.strip_prefix("#define ")?.split_whitespace();
+                (parts.next() == Some(name)).then(|| parts.next()?.parse().ok())?
+            });
+            assert_eq!(words.next(), Some(first), "{name}");
         }
         for ranks in 2..=5 {
             let mailbox = Mailbox::of(1000);
             let flows = if ranks > 2 { vec![0, 1] } else { vec![1] };
             let places = flows
                 .iter()
-                .flat_map(|flow| [6, 7, 8].map(|number| mailbox.slot(*flow, ranks, number) * UNIT));
-            let places: Vec<usize> = places.collect();
-            let ends = places.iter().max().map(|place| place + 1008);
-            assert_eq!(ends, Some(mailbox.bytes(ranks)), "{places:?}");
-            for of_flow in places.chunks(3) {
-                assert_eq!(of_flow[2], of_flow[0], "slots are taken in turns");
-                assert_eq!(of_flow[1] - of_flow[0], 1008);
-            }
-            assert!(places.iter().all(|place| *place >= 4 * 8 * BLOCKS));
+                .flat_map(|flow| [mailbox.inbox(*flow, ranks), mailbox.outbox(*flow, ranks)]);
+            let mut all: Vec<usize> = places.map(|place| place * UNIT).collect();
+            all.sort_unstable();
+            assert!(all.windows(2).all(|pair| pair[1] - pair[0] == 1008), "{all:?}");
+            assert_eq!(all.last().map(|place| place + 1008), Some(mailbox.bytes(ranks)));
+            assert!(all[0] >= 4 * 12, "words lie in front");
         }
     }
 
@@ -232,7 +302,7 @@ mod tests {
         all.begin("step".to_owned());
         send(0, 1);
         send(0, 1);
-        drop(all.side(1).receive(0, &rows));
+        drop(all.side(1).receive(0, &rows, 32));
         send(1, 2);
         send(2, 1);
         assert_eq!(
@@ -242,7 +312,7 @@ mod tests {
         all.end(true).expect("nobody waits");
         all.begin("step".to_owned());
         assert_eq!([numbers(0), numbers(1), numbers(2)], [[2, 0, 1, 1]; 3]);
-        // Of a new attempt none has had a slot.
+        // In a new attempt none was sent before it.
         assert_eq!(all.side(0).0.next_message(0, 1), (3, 0));
         assert_eq!(all.side(0).0.next_message(0, 1), (4, 1));
     }

@@ -87,7 +87,7 @@ pub use kernel::Kernel;
 pub use kernels::Kernels;
 pub use layer::{Dropped, Normalised, NormedConvolution, ParameterGradients, Summed, Unchanged};
 pub use map::DeviceMap;
-pub use messages::{AT_ONCE, Rows, message_kernels};
+pub use messages::{Rows, message_kernels};
 pub use norm::{ChannelNorm, NormBuffers, Record};
 pub use norm2d::{Norm2d, NormStatistics};
 pub use residual::Shortcut;

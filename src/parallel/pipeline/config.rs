@@ -71,6 +71,10 @@ pub enum PipelineSchedule {
     #[default]
     #[serde(rename = "1f1b")]
     OneForwardOneBackward,
+    /// `1f1b` with so many more micro-batches on their way that no card waits for one that travels (Zhuang et al. 2023, "On optimizing
+    /// the communication of model parallelism"). Each device keeps at most one for itself and two for each device behind it.
+    #[serde(rename = "eager_1f1b")]
+    Eager,
 }
 
 impl PipelineSchedule {

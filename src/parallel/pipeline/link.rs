@@ -4,7 +4,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use super::PipelinePlace;
 use crate::memory::Activation;
-use crate::ops::gpu::{AT_ONCE, Exchange};
+use crate::ops::gpu::Exchange;
 use crate::ops::is_gpu;
 use crate::parallel::Member;
 
@@ -20,18 +20,21 @@ pub enum Flow {
 /// One device's connection to the device before it and to the one behind it.
 ///
 /// No thread waits for a card where kernels send: the one that receives waits until what sends has been launched, and the
-/// one that sends until there is room.
+/// one that sends until what receives the message before has been.
 #[derive(Debug, Clone, Copy)]
 pub struct Link<'a> {
     member: &'a Member,
     place: PipelinePlace,
     device: &'a Device,
+    /// Channels that maps for its first stage get room for.
+    room: usize,
 }
 
 impl<'a> Link<'a> {
-    /// That of `member`, which has `place` in its pipeline and computes on `device`.
-    pub fn new(member: &'a Member, place: PipelinePlace, device: &'a Device) -> Self {
-        Self { member, place, device }
+    /// That of `member`, which has `place` in its pipeline and computes on `device`. Its first stage takes maps with
+    /// [`room`](crate::memory::Stage::room) for so many channels.
+    pub fn new(member: &'a Member, place: PipelinePlace, device: &'a Device, room: usize) -> Self {
+        Self { member, place, device, room }
     }
 
     /// Which of the devices it is of.
@@ -50,7 +53,7 @@ impl<'a> Link<'a> {
         };
         // A kernel that waits is launched when that for which it waits has been: whatever holds up a thread, the cards
         // come to the end of all that is launched.
-        if let Some(earlier) = micro.checked_sub(AT_ONCE)
+        if let Some(earlier) = micro.checked_sub(1)
             && self.member.exchange().is_some()
         {
             self.member.take::<()>(&taken(flow, earlier, receiver));
@@ -64,11 +67,11 @@ impl<'a> Link<'a> {
     /// Unwinds with [`Abandoned`](crate::parallel::Abandoned) when a device has failed.
     pub fn receive(&self, flow: Flow, micro: usize) -> Activation {
         let message: Message = self.member.take(&name(flow, micro, self.member.rank()));
-        let sender = match flow {
-            Flow::Value => self.member.rank() - 1,
-            Flow::Gradient => self.member.rank() + 1,
+        let (sender, room) = match flow {
+            Flow::Value => (self.member.rank() - 1, self.room),
+            Flow::Gradient => (self.member.rank() + 1, 0),
         };
-        let activation = message.open(self.device, self.member.exchange(), sender);
+        let activation = message.open(self.device, self.member.exchange(), [sender, room]);
         if self.member.exchange().is_some() {
             self.member.post(&taken(flow, micro, self.member.rank()), ());
         }
@@ -128,13 +131,20 @@ impl Message {
         }
     }
 
-    /// The activation, on `device`; it comes from the device `from`.
+    /// The activation, on `device`; it comes from the device `from`, and a map of a card's gets room for `room` channels.
     #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "cards alone exchange"))]
-    fn open(self, device: &Device, exchange: Option<&Exchange>, from: usize) -> Activation {
+    fn open(
+        self,
+        device: &Device,
+        exchange: Option<&Exchange>,
+        [from, room]: [usize; 2],
+    ) -> Activation {
         match self {
             Self::Shared(activation) => *activation,
             #[cfg(feature = "cuda")]
-            Self::OnCards(sent) => sent.open(device, exchange.expect("it was sent by one"), from),
+            Self::OnCards(sent) => {
+                sent.open(device, exchange.expect("it was sent by one"), [from, room])
+            }
             Self::Map(data) => Activation::Map(tensor(data, device)),
             Self::Features(data) => Activation::Features(tensor(data, device)),
             Self::Outputs(all) => {
@@ -203,13 +213,20 @@ mod card {
             exchange.send(to, &rows, stride, &from).then_some(Self { rows, shape })
         }
 
-        pub fn open(self, device: &Device, exchange: &Exchange, from: usize) -> Activation {
+        pub fn open(
+            self,
+            device: &Device,
+            exchange: &Exchange,
+            [from, room]: [usize; 2],
+        ) -> Activation {
             let Self { rows, shape } = self;
             let gpu = Gpu::of(device).expect("a card was sent it");
-            let buffer = exchange.receive(from, &rows);
+            let room = if matches!(shape, Shape::Device(..)) { room } else { 0 };
+            let stride = rows.with_room(room);
+            let buffer = exchange.receive(from, &rows, stride);
             match shape {
                 Shape::Device(size, parts) => {
-                    let data = ChannelsLast::new(buffer, rows.rows, rows.length);
+                    let data = ChannelsLast::new(buffer, rows.rows, stride).slice(0..rows.length);
                     let map = DeviceMap { gpu, data, size, parts, stats: None, pending: None };
                     Activation::Device(Box::new(map))
                 }

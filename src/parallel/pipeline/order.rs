@@ -41,6 +41,7 @@ impl PipelinePlace {
             PipelineSchedule::Sequential => 0,
             PipelineSchedule::Gpipe => micros,
             PipelineSchedule::OneForwardOneBackward => self.ranks - self.rank - 1,
+            PipelineSchedule::Eager => 2 * (self.ranks - self.rank - 1),
         };
         let ahead = ahead.min(micros);
         let mut halves: Vec<Half> = (0..ahead).map(Forward).collect();
@@ -57,6 +58,7 @@ impl PipelinePlace {
             PipelineSchedule::Sequential => 1.min(micros),
             PipelineSchedule::Gpipe => micros,
             PipelineSchedule::OneForwardOneBackward => (self.ranks - self.rank).min(micros),
+            PipelineSchedule::Eager => (2 * (self.ranks - self.rank) - 1).min(micros),
         }
     }
 
@@ -74,22 +76,22 @@ impl PipelinePlace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::gpu::AT_ONCE;
 
-    const ALL: [PipelineSchedule; 3] = [
+    const ALL: [PipelineSchedule; 4] = [
         PipelineSchedule::Sequential,
         PipelineSchedule::Gpipe,
         PipelineSchedule::OneForwardOneBackward,
+        PipelineSchedule::Eager,
     ];
 
     fn places(schedule: PipelineSchedule, ranks: usize) -> Vec<PipelinePlace> {
         (0..ranks).map(|rank| PipelinePlace { rank, ranks, schedule }).collect()
     }
 
-    /// Between cards a message is received before the one [`AT_ONCE`] after it is sent. Devices that
+    /// Between cards a message is received before the next one of its flow is sent. Devices that
     /// do what they have to in their order come to the end all the same.
     #[test]
-    fn as_many_messages_as_cards_have_room_for_are_enough_for_every_schedule() {
+    fn one_message_on_its_way_is_enough_for_every_schedule() {
         #[derive(Clone, Copy)]
         enum Doing {
             Send(usize),
@@ -121,7 +123,7 @@ mod tests {
                     let before = done.clone();
                     for rank in 0..ranks {
                         match all[rank].get(done[rank]) {
-                            Some(Send(to)) if under_way[rank][*to] < AT_ONCE => {
+                            Some(Send(to)) if under_way[rank][*to] == 0 => {
                                 under_way[rank][*to] += 1
                             }
                             Some(Receive(from)) if under_way[*from][rank] > 0 => {
@@ -215,6 +217,7 @@ mod tests {
                         PipelineSchedule::Sequential => 1,
                         PipelineSchedule::Gpipe => micros,
                         PipelineSchedule::OneForwardOneBackward => micros.min(ranks - place.rank),
+                        PipelineSchedule::Eager => micros.min(2 * (ranks - place.rank) - 1),
                     };
                     assert_eq!((most, place.alive(micros), alive), (expected, expected, 0));
                 }

@@ -1,0 +1,111 @@
+//! Copies by a card's copy engines, beside its kernels.
+#![expect(
+    unsafe_code,
+    reason = "the driver copies between addresses, and waits for words, by its C interface alone"
+)]
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUstreamWaitValue_flags_enum, CUstreamWriteValue_flags_enum};
+use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
+
+use super::Peers;
+use crate::ops::gpu::Gpu;
+
+/// Copies into memory that several cards reach, one after the other, on a stream that CubeCL does not know: no multiprocessor copies.
+/// The stream waits for words of 32 bits in that memory, and writes them.
+///
+/// A kernel may wait for what is copied, as all that it needs has been given to the driver before that kernel is launched. Long runs
+/// stood still where a thread asked for copies later, probably since a thread that launches a kernel keeps the driver to itself while
+/// there is no room for another launch.
+pub(in crate::ops::gpu) struct CopyStream {
+    stream: Arc<CudaStream>,
+    peers: Arc<Peers>,
+}
+
+impl CopyStream {
+    /// One of the card `gpu`, which has the place `rank` among `peers`. The word that lies so many bytes behind the beginning of its part is 0.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says, as where its streams cannot wait for words.
+    pub(in crate::ops::gpu) fn new(
+        gpu: &Gpu,
+        peers: &Arc<Peers>,
+        rank: usize,
+        word: usize,
+    ) -> Result<Self, String> {
+        let stream = CudaContext::new(gpu.index()).and_then(|context| {
+            context.bind_to_thread()?;
+            // Streams of one priority can share a queue of the card's: kernels would wait for copies there.
+            let (_, greatest) = result::stream::get_priority_range()?;
+            context.new_stream_with_priority(greatest)
+        });
+        let stream = stream.map_err(|error: DriverError| error.to_string())?;
+        let copies = Self { stream, peers: Arc::clone(peers) };
+        let tried = copies.wait(rank, word, 0).and_then(|()| copies.tell(rank, word, 0));
+        tried.and_then(|()| copies.stream.synchronize()).map_err(|error| error.to_string())?;
+        Ok(copies)
+    }
+
+    /// Has what comes next wait until the word that lies so many bytes behind the beginning of the card's part has come to `number`.
+    pub(super) fn wait(&self, card: usize, word: usize, number: u32) -> Result<(), DriverError> {
+        let (stream, word) = (self.ready()?, self.place(card, word));
+        let flags = CUstreamWaitValue_flags_enum::CU_STREAM_WAIT_VALUE_GEQ as u32;
+        // SAFETY: the word is held for as long as the stream.
+        unsafe { sys::cuStreamWaitValue32_v2(stream, word, number, flags) }.result()
+    }
+
+    /// Writes `number` into such a word, behind all that was asked for before.
+    pub(super) fn tell(&self, card: usize, word: usize, number: u32) -> Result<(), DriverError> {
+        let (stream, word) = (self.ready()?, self.place(card, word));
+        let flags = CUstreamWriteValue_flags_enum::CU_STREAM_WRITE_VALUE_DEFAULT as u32;
+        // SAFETY: as there.
+        unsafe { sys::cuStreamWriteValue32_v2(stream, word, number, flags) }.result()
+    }
+
+    /// Copies so many bytes from the address `from` to those that lie so many bytes behind the beginning of the card's part. Nothing may write
+    /// into what is copied, or free its memory, before that is known to have ended.
+    pub(super) fn copy(
+        &self,
+        card: usize,
+        to: usize,
+        from: u64,
+        bytes: usize,
+    ) -> Result<(), DriverError> {
+        let (stream, to) = (self.ready()?, self.place(card, to));
+        // SAFETY: as many bytes are the part's, and those of what is copied, as whoever asks knows.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, stream) }
+    }
+
+    /// Where what lies so many bytes behind the beginning of the card's part is.
+    pub(super) fn place(&self, card: usize, behind: usize) -> u64 {
+        self.peers.addresses()[card] + behind as u64
+    }
+
+    /// Waits until all is copied.
+    pub(in crate::ops::gpu) fn drain(&self) {
+        // What has failed is told where something is read.
+        let _ = self.stream.synchronize();
+    }
+
+    /// The stream, for the thread that asks.
+    fn ready(&self) -> Result<sys::CUstream, DriverError> {
+        self.stream.context().bind_to_thread()?;
+        Ok(self.stream.cu_stream())
+    }
+}
+
+impl Drop for CopyStream {
+    fn drop(&mut self) {
+        // A kernel in front of the copies may still wait for another card.
+        self.peers.stop();
+        self.drain();
+    }
+}
+
+impl std::fmt::Debug for CopyStream {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "CopyStream({:?})", self.peers)
+    }
+}
