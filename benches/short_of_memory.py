@@ -23,6 +23,7 @@ CASES = [
     ("benches/configs/densenet121.toml", LARGE + ADAMW, "10GiB", range(700, 5000, 100)),
     ("benches/configs/densenet121.toml", LARGE, "10GiB", range(700, 5000, 300)),
     ("benches/configs/densenet121.toml", ADAMW, "3GiB", range(300, 2200, 100)),
+    ("benches/configs/densenet121.toml", [*ADAMW, "train.ema.decay=0.9"], "3GiB", range(300, 620, 20)),
     ("benches/configs/resnet50.toml", ADAMW, "4GiB", range(500, 3000, 200)),
 ]
 
