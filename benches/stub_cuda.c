@@ -235,6 +235,7 @@ int cuStreamWaitValue32_v2(void *stream, Address at, unsigned value, unsigned fl
 int cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, void *stream) { return OK; }
 int cuMemcpyHtoD_v2(Address to, const void *from, size_t bytes) { return OK; }
 int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void *stream) { return OK; }
+int cuMemcpy2DAsync_v2(const void *copy, void *stream) { return OK; }
 int cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, void *stream) { memset(to, 0, bytes); return OK; }
 int cuMemcpyDtoH_v2(void *to, Address from, size_t bytes) { memset(to, 0, bytes); return OK; }
 int cuMemsetD8Async(Address at, unsigned char value, size_t bytes, void *stream) { return OK; }

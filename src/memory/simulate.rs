@@ -20,6 +20,8 @@ pub struct Surroundings {
     pub loss_gradient: u64,
     /// The most bytes in use while the optimizer takes its step, beyond those before.
     pub step_workspace: u64,
+    /// Whether what was sent to another device lies where it was until it is known to have left, as on cards.
+    pub holds_sent: bool,
 }
 
 /// How fast a device is.
@@ -107,6 +109,8 @@ pub fn simulate(
     let mut tickets: BTreeMap<AsideKey, Vec<u64>> = BTreeMap::new();
     // What was sent last still takes its memory.
     let mut leaving: Option<(AsideKey, Vec<DryBuffer>)> = None;
+    // The same of the last values and gradients for other devices, and of which micro-batch.
+    let mut sent: [Option<(usize, DryBuffer)>; 2] = [None, None];
     let mut gradients: BTreeMap<usize, DryBuffer> = BTreeMap::new();
     let (mut work, mut recomputation, mut waiting) = (0.0, 0.0, 0.0);
     // When the device has done its work and each direction of the link is free.
@@ -257,15 +261,25 @@ pub fn simulate(
                 }
                 work += footprint.backward_seconds(speed);
             }
-            // What is on its way between devices waits on the host.
-            Action::Send(Flow::Value) => drop(forward.remove(&micro)),
-            Action::Send(Flow::Gradient) => drop(back.remove(&micro)),
+            Action::Send(flow) => {
+                let block = match flow {
+                    Flow::Value => forward.remove(&micro).map(|value| value.block),
+                    Flow::Gradient => back.remove(&micro),
+                };
+                let held = block.filter(|_| surroundings.holds_sent);
+                sent[flow as usize] = held.map(|block| (micro, block));
+            }
             Action::Receive(Flow::Value) => {
-                let block = memory.take(surroundings.input);
-                forward.insert(micro, Value { block, roomy: false });
+                // A dense block takes it where it comes.
+                let roomy = surroundings.holds_sent && footprint.output_in_input;
+                let bytes = if roomy { footprint.output } else { surroundings.input };
+                forward.insert(micro, Value { block: memory.take(bytes), roomy });
             }
             Action::Receive(Flow::Gradient) => {
                 back.insert(micro, memory.take(surroundings.loss_gradient));
+                // The values that it is of have left.
+                let values = &mut sent[Flow::Value as usize];
+                *values = values.take().filter(|(sent, _)| *sent > micro);
             }
         }
         course.push((memory.live(), memory.peak()));
@@ -288,6 +302,7 @@ mod tests {
         loss_workspace: 0,
         loss_gradient: 1,
         step_workspace: 0,
+        holds_sent: false,
     };
     const SPEED: Speed = Speed { flops: 1.0, bandwidth: 1.0, link: 1.0, layer: 0.0 };
 

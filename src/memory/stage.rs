@@ -150,12 +150,6 @@ pub trait StageSpec {
         1
     }
 
-    /// Whether the stage behind it may be on another device: what goes between them is a tensor.
-    fn may_end_a_device(&self, on: &Target) -> bool {
-        let _ = on;
-        true
-    }
-
     /// What it costs for an input of this shape.
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint;
 

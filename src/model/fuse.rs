@@ -39,8 +39,6 @@ pub enum FusedStage {
         dropout: Option<DenseDropout>,
         /// Their norms.
         norm: Norm,
-        /// Which of its ends it shares with another part of the same block.
-        cut: BlockCut,
     },
     /// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
     Transition {
@@ -92,20 +90,13 @@ pub struct DenseBlockSizes {
     pub layers: usize,
     /// Channels of the input.
     pub input: usize,
+    /// Those of the input of the whole block, where these are its later layers (see [`Network::cut`](super::Network::cut)); the
+    /// same where they are all.
+    pub of_block: usize,
     /// Channels that each layer adds.
     pub growth: usize,
     /// Channels between a layer's two convolutions.
     pub bottleneck: usize,
-}
-
-/// Where a dense block was cut (see [`Network::cut`](super::Network::cut)).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct BlockCut {
-    /// Whether layers of the same block lie before these: their maps come in rows of their own.
-    pub before: bool,
-    /// Whether layers of the same block lie behind these: they give S of which nothing is missing (see
-    /// [`GradientSums`](crate::ops::gpu::GradientSums)).
-    pub behind: bool,
 }
 
 /// Dropout in a dense block: of the channels that each layer adds.
@@ -165,12 +156,6 @@ impl ResidualSizes {
 }
 
 impl FusedStage {
-    /// Whether the gradient of its output comes as S and what is missing of it (see
-    /// [`GradientSums`](crate::ops::gpu::GradientSums)).
-    pub fn takes_sums(&self) -> bool {
-        matches!(self, Self::DenseBlock { cut, .. } if !cut.behind)
-    }
-
     /// Whether it has 1×1 convolutions whose outputs it may keep for the backward pass or compute again.
     pub fn may_keep_pointwise(&self) -> bool {
         match self {
@@ -215,13 +200,13 @@ pub fn fuse(stages: &[StageLayers]) -> Result<Vec<Option<Fused>>, &'static str> 
         *fused = fused.take().map(|fused| padding.counted(fused));
         paddings.push(padding.is_needed().then(|| Arc::new(padding)));
     }
-    let is_block =
-        |stage: &Option<FusedStage>| matches!(stage, Some(FusedStage::DenseBlock { .. }));
-    let blocks: Vec<bool> = fused.iter().map(is_block).collect();
     for place in 1..fused.len() {
-        if let Some(FusedStage::DenseBlock { cut, .. }) = &mut fused[place] {
-            let behind = blocks.get(place + 1).is_some_and(|block| *block);
-            *cut = BlockCut { before: blocks[place - 1], behind };
+        let before = match &fused[place - 1] {
+            Some(FusedStage::DenseBlock { sizes, .. }) => Some(sizes.of_block),
+            _ => None,
+        };
+        if let Some(FusedStage::DenseBlock { sizes, .. }) = &mut fused[place] {
+            sizes.of_block = before.unwrap_or(sizes.input);
         }
         let wanted = match &fused[place] {
             Some(FusedStage::DenseBlock { sizes, .. }) => sizes.output(),
@@ -329,9 +314,9 @@ fn dense_block(layers: &[Layer], input: usize) -> Option<FusedStage> {
         DenseDropout { probability, names: names.collect() }
     });
     let [bottleneck, growth] = channels;
-    let sizes = DenseBlockSizes { layers: added.len(), input, growth, bottleneck };
+    let sizes = DenseBlockSizes { layers: added.len(), input, of_block: input, growth, bottleneck };
     let labels = layers.iter().map(|layer| layer.label.clone()).collect();
-    Some(FusedStage::DenseBlock { sizes, labels, dropout, norm, cut: BlockCut::default() })
+    Some(FusedStage::DenseBlock { sizes, labels, dropout, norm })
 }
 
 /// Channels of the bottleneck and of the output of a dense layer, its norms, and its dropout.
@@ -439,7 +424,8 @@ mod tests {
             FusedStage::DenseBlock { sizes, .. } => *sizes,
             other => panic!("{other:?}"),
         };
-        let block = DenseBlockSizes { layers: 2, input: 24, growth: 16, bottleneck: 48 };
+        let block =
+            DenseBlockSizes { layers: 2, input: 24, of_block: 24, growth: 16, bottleneck: 48 };
         assert_eq!(sizes(1), block);
         // 44 channels of the first block become 22.
         assert_eq!(sizes(3), DenseBlockSizes { layers: 1, input: 24, ..block });
@@ -469,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_block_know_of_each_other() {
+    fn parts_of_a_block_know_what_the_whole_reads() {
         let config: ModelConfig = toml::from_str("[densenet]\ndepth = 121").expect("a model");
         let network = config.resolve([1, 64, 64]).expect("a network");
         let begins = ["denseblock1.denselayer3", "denseblock1.denselayer5"];
@@ -477,19 +463,19 @@ mod tests {
         let stages = fuse(cut.layers()).expect("fuses").into_iter().flatten();
         let cuts: Vec<_> = stages
             .filter_map(|fused| match fused.stage {
-                FusedStage::DenseBlock { cut, sizes, labels, .. } => {
-                    Some(([cut.before, cut.behind], sizes.layers, labels[0].clone()))
+                FusedStage::DenseBlock { sizes, labels, .. } => {
+                    Some(([sizes.of_block, sizes.input], sizes.layers, labels[0].clone()))
                 }
                 _ => None,
             })
             .take(4)
             .collect();
-        let of = |cut: [bool; 2], layers: usize, first: usize| {
-            (cut, layers, format!("denselayer{first}"))
+        let of = |inputs: [usize; 2], layers: usize, first: usize| {
+            (inputs, layers, format!("denselayer{first}"))
         };
-        let wanted = [of([false, true], 2, 1), of([true, true], 2, 3), of([true, false], 2, 5)];
+        let wanted = [of([64, 64], 2, 1), of([64, 128], 2, 3), of([64, 192], 2, 5)];
         assert_eq!(cuts[..3], wanted);
-        assert_eq!(cuts[3], of([false, false], 12, 1));
+        assert_eq!(cuts[3], of([128, 128], 12, 1));
     }
 
     #[test]

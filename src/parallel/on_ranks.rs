@@ -10,7 +10,7 @@ use super::Seat;
 use super::group::{Abandoned, Group};
 use super::processes::Elsewhere;
 use crate::memory::{OutOfMemory, catch_out_of_memory, fault};
-use crate::ops::gpu::Exchanges;
+use crate::ops::gpu::{Exchange, Exchanges};
 
 /// Threads that stay, one for each of several cards: all that a thread that is new to CubeCL must make ready
 /// is ready. The CPU's devices have new threads, as the pool's would have to share out what the CPU computes.
@@ -101,7 +101,11 @@ pub fn on_ranks<D: Send, T: Send, E: Error + Send>(
         let row = cards.rows.get(stage).map(|row| row.side(copy).clone());
         let column = cards.columns.get(copy).map(|column| column.side(stage).clone());
         let seat = Seat::in_grid(rank, [ranks, depth], &group, [row, column]);
-        let ended = caught(|| work(device, &seat));
+        let ended = caught(|| {
+            let done = work(device, &seat)?;
+            seat.column.exchange().into_iter().for_each(Exchange::all_sent);
+            Ok(done)
+        });
         if matches!(ended, Ended::Done(_)) {
             return ended;
         }

@@ -66,8 +66,6 @@ pub(super) struct EachStage {
     pub outputs: Vec<u64>,
     /// Bytes of the largest tensor.
     pub largest: Vec<u64>,
-    /// Whether the stage behind it may be on another device.
-    pub may_end: Vec<bool>,
 }
 
 /// How many numbers there are.
@@ -124,7 +122,6 @@ impl Plan {
             each.stages.push(if is_frozen { found.forward_only() } else { found });
             each.counts.push(spec.parameter_count() as u64);
             each.names.push(spec.name().to_owned());
-            each.may_end.push(spec.may_end_a_device(on));
             shape = spec.output(&shape);
             each.outputs.push(numbers(&shape));
         }
@@ -198,11 +195,10 @@ impl Plan {
         let between = |stage: usize| activation * each.outputs[stage];
         let input =
             if is_first { activation * one * images as u64 } else { between(range.start - 1) };
-        // Cards have room for a message of each neighbour's, and for one of theirs to it, which is as long.
+        // Cards have room for a message of each neighbour's.
         let from_before = if is_first { 0 } else { between(range.start - 1) };
         let from_behind = if is_last { 0 } else { between(range.end - 1) };
-        let room = if on.cuda { 2 } else { 0 };
-        let messages = room * (from_before + from_behind);
+        let messages = if on.cuda { from_before + from_behind } else { 0 };
         // And for the gradients that the other cards of a batch give it while it computes.
         let others = self.copies() as u64 - 1;
         let gives = on.cuda && others > 0 && weight == NUMBER && self.depth() == 1;
@@ -223,6 +219,7 @@ impl Plan {
             loss_workspace,
             loss_gradient,
             step_workspace: step + back,
+            holds_sent: on.cuda,
         };
         let moves_saved = stages.iter().map(|stage| stage.moves_saved).collect();
         Costs {

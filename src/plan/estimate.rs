@@ -62,9 +62,9 @@ pub(super) const BANDWIDTH: f64 = 2.4e11;
 pub(super) const SUM_BANDWIDTH: f64 = 7e11;
 /// The same of a message of a pipeline on its way from card to card.
 pub(super) const MESSAGE_BANDWIDTH: f64 = 3.8e11;
-/// Bytes of a message that a card packs in a second, or unpacks: each is read once from its memory and written once into it. Of two H100 that
+/// Bytes of a message that a card takes out of where it came in a second: each is read once from its memory and written once into it. Of two H100 that
 /// take turns, a step in which 16 messages are 131 MB longer each takes 13.1 ms longer (`benches/results/2026-11-28-h100x4-messages.log`), cutting a block included.
-pub(super) const PACKING_BANDWIDTH: f64 = 1.2e12;
+pub(super) const UNPACKING_BANDWIDTH: f64 = 1.2e12;
 /// Bytes of new weights that a card receives in a second where each updates a shard; the copies of its own shards are among
 /// the work. From one model on two H200: a step in which each receives 3.5 GB takes 33 ms longer than with all state on both
 /// (`benches/results/2026-11-26-h200x2-shards.log`), and half the optimizer's work, which is reckoned at 8 ms, is saved.
@@ -421,7 +421,7 @@ impl Estimator {
         let messages = known[1..].iter().map(|known| {
             let bytes = known.costs.surroundings.input as f64;
             let of_cards = MessageTime {
-                packing: bytes / PACKING_BANDWIDTH,
+                unpacking: bytes / UNPACKING_BANDWIDTH,
                 travelling: bytes / MESSAGE_BANDWIDTH,
             };
             if self.machine.cuda { of_cards } else { MessageTime::default() }

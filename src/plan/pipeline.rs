@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::costs::EachStage;
-use super::estimate::Known;
+use super::estimate::{Known, UNPACKING_BANDWIDTH};
 use super::{DevicePlan, Estimator, Machine, MemorySettings, Plan, StepEstimate};
 use crate::fault::{Fault, fault, require};
 use crate::memory::{Footprint, PipelinePart, Speed, Target};
@@ -243,42 +243,26 @@ impl Plan {
         Some(PipelinePart { place, returns: self.frozen() < ranges[rank].start })
     }
 
-    /// The fault of a pipeline that its devices do not allow: as many as they are, and on GPUs by their kernels.
+    /// The fault of a pipeline that its devices do not allow, as many as they are.
     pub(super) fn check_pipeline(&self) -> Result<(), Fault> {
         // One device has the whole model.
         let Some(pipeline) = self.pipeline.as_ref().filter(|_| self.devices.len() > 1) else {
             return Ok(());
         };
         let depth = depth(self.devices.len(), pipeline.copies)?;
-        let on_gpu = matches!(self.device(), DevicePlan::Cuda(_));
-        let on = Machine::ASSUMED.target(self.memory.precision, self.memory.dense_layers());
-        let Some(names) = &pipeline.split else {
-            let finest = self.clone().with_stages_of(finest(&self.model)).stages();
-            let before = &finest[..finest.len() - 1];
-            let ends = before.iter().filter(|spec| !on_gpu || spec.may_end_a_device(&on));
-            return check_depth(depth, pipeline.copies, 1 + ends.count());
-        };
-        check_split_is_of(depth, names.len())?;
-        if !on_gpu {
-            return Ok(());
+        match &pipeline.split {
+            None => {
+                let finest = self.clone().with_stages_of(finest(&self.model)).stages();
+                check_depth(depth, pipeline.copies, finest.len())
+            }
+            Some(names) => check_split_is_of(depth, names.len()),
         }
-        let specs = self.stages();
-        let split: Vec<usize> =
-            self.stages_of_devices()[1..].iter().map(|range| range.start).collect();
-        let ends = |stage: &usize| !specs[*stage - 1].may_end_a_device(&on);
-        let Some(place) = split.iter().position(ends) else { return Ok(()) };
-        let [block, behind] = [split[place] - 1, split[place]].map(|stage| specs[stage].name());
-        let message = format!(
-            "{behind:?} cannot begin a device: it runs fused with {block:?} before it on a GPU"
-        );
-        let help = format!("write {block:?}, or the stage behind {behind:?}");
-        Err(fault(format!("{SPLIT}[{place}]"), message, help))
     }
 }
 
 /// The first stage of every device but the first, so that steps are as fast as can be where all devices stay within
-/// their budget; where none does, the fullest has as little as can be. A dense block is cut where steps are then faster by more
-/// than [`CUTS`] or nothing else stays within the budget.
+/// their budget; where none does, the fullest has as little as can be. A dense block is cut where steps are then faster or nothing else stays
+/// within the budget.
 ///
 /// Devices begin alike whatever is kept and however several devices work at once, as long as that stays within the
 /// budget: so these settings change no bit.
@@ -306,9 +290,6 @@ fn balanced(
     }
 }
 
-/// By what share steps must be faster for a dense block to be cut.
-const CUTS: f64 = 0.03;
-
 /// How many splits near one that is good are tried.
 const MOST_TRIES: usize = 40;
 
@@ -329,10 +310,10 @@ struct Tried {
 }
 
 impl Tried {
-    /// Whether it is to be preferred to `other`, of which a step takes more than a share `by` longer where both fit.
-    fn is_better_than(&self, other: &Self, by: f64) -> bool {
+    /// Whether it is to be preferred to `other`.
+    fn is_better_than(&self, other: &Self) -> bool {
         match (self.fits, other.fits) {
-            (true, true) => self.seconds * (1.0 + by) < other.seconds,
+            (true, true) => self.seconds < other.seconds,
             (false, false) => self.peak < other.peak,
             (fits, _) => fits,
         }
@@ -367,7 +348,7 @@ impl Balance<'_> {
         let cut = self.of_layers(&whole, &parts).map(|split| self.climbed(&parts, split));
         let whole = of_stages.map(|(split, _)| self.climbed(&whole, split));
         let found = match (whole, cut) {
-            (Some(whole), Some(cut)) if cut.is_better_than(&whole, CUTS) => Some(cut),
+            (Some(whole), Some(cut)) if cut.is_better_than(&whole) => Some(cut),
             (whole, cut) => whole.or(cut),
         };
         found.map(|found| found.split).unwrap_or_default()
@@ -386,29 +367,27 @@ impl Balance<'_> {
 
     /// What comes of `split` where devices begin a few of the stages `each` earlier or later, as long as that is better.
     fn climbed(&self, each: &EachStage, split: Vec<String>) -> Tried {
-        let begins = |place: &usize| *place > 0 && each.may_end[place - 1];
-        let begins: Vec<usize> = (0..each.names.len()).filter(begins).collect();
-        let name = |at: usize| each.names[begins[at]].clone();
+        let name = |at: usize| each.names[at].clone();
         let mut best = self.tried(split);
         let mut steps = [4, 2, 1].into_iter().peekable();
         let mut tries = 0;
         while let Some(&step) = steps.peek() {
             let mut is_better = false;
             for (device, later) in (0..best.split.len()).flat_map(|n| [(n, false), (n, true)]) {
-                let place = |begin: &String| (0..begins.len()).find(|at| name(*at) == *begin);
+                let place = |begin: &String| each.names.iter().position(|name| name == begin);
                 let mut at: Vec<usize> = best.split.iter().filter_map(place).collect();
                 at[device] = match later {
                     true => at[device] + step,
                     false => at[device].wrapping_sub(step),
                 };
-                let is_split =
-                    at.is_sorted_by(|a, b| a < b) && at.iter().all(|at| *at < begins.len());
+                let is_split = at.is_sorted_by(|a, b| a < b)
+                    && at.iter().all(|at| (1..each.names.len()).contains(at));
                 if !is_split || tries == MOST_TRIES {
                     continue;
                 }
                 tries += 1;
                 let found = self.tried(at.into_iter().map(name).collect());
-                if found.is_better_than(&best, 0.0) {
+                if found.is_better_than(&best) {
                     (best, is_better) = (found, true);
                 }
             }
@@ -425,7 +404,7 @@ impl Balance<'_> {
         let (plan, ranks) = (self.plan, self.plan.depth());
         let (on, images) = (self.on(), self.images());
         let seconds = seconds(each, &Speed::of(&on));
-        let time = |range: Range<usize>, _: usize| seconds[range].iter().sum();
+        let time = |range: Range<usize>, _: usize| self.seconds_of(each, &seconds, range);
         let budget = self.machine.budget(plan.memory.budget().ok().flatten());
         let budget = self.machine.in_use(budget);
         let micros = plan.device_batch().div_ceil(images);
@@ -444,9 +423,10 @@ impl Balance<'_> {
             };
             each.stages[range].iter().map(of).sum()
         };
-        let found = split(&each.may_end, ranks, time, fits);
+        let stages = each.names.len();
+        let found = split(stages, ranks, time, fits);
         let fits = found.is_some();
-        let found = found.or_else(|| split_of(&each.may_end, ranks, bytes))?;
+        let found = found.or_else(|| split_of(stages, ranks, bytes))?;
         Some((found.into_iter().map(|stage| each.names[stage].clone()).collect(), fits))
     }
 
@@ -466,19 +446,31 @@ impl Balance<'_> {
             }
             from = to;
         }
-        let time = |range: Range<usize>, _: usize| parts[range].iter().sum();
-        let found = split_of(&each.may_end, self.plan.depth(), time)?;
+        let time = |range: Range<usize>, _: usize| self.seconds_of(each, &parts, range);
+        let found = split_of(each.names.len(), self.plan.depth(), time)?;
         Some(found.into_iter().map(|stage| each.names[stage].clone()).collect())
+    }
+
+    /// Seconds of a device's work on a micro-batch where its stages are `range`, each of which takes so long: with what takes out the
+    /// message before its first one, and that which comes back behind its last.
+    fn seconds_of(&self, each: &EachStage, seconds: &[f64], range: Range<usize>) -> f64 {
+        let work: f64 = seconds[range.clone()].iter().sum();
+        let number = self.plan.memory.precision.activations().size() as f64;
+        let before = range.start.checked_sub(1);
+        let behind = Some(range.end - 1).filter(|last| last + 1 < each.names.len());
+        let messages = before.into_iter().chain(behind);
+        let bytes: f64 = messages.map(|stage| number * each.outputs[stage] as f64).sum();
+        work + if self.machine.cuda { bytes / UNPACKING_BANDWIDTH } else { 0.0 }
     }
 }
 
 /// [`split`] without a condition.
 fn split_of(
-    may_end: &[bool],
+    stages: usize,
     ranks: usize,
     cost: impl Fn(Range<usize>, usize) -> f64,
 ) -> Option<Vec<usize>> {
-    split(may_end, ranks, cost, |_, _| true)
+    split(stages, ranks, cost, |_, _| true)
 }
 
 /// Seconds of each stage's work.
@@ -494,17 +486,15 @@ fn seconds(each: &EachStage, speed: &Speed) -> Vec<f64> {
 /// device.
 type Way = ([f64; 2], usize);
 
-/// Splits stages, behind some of which a device `may_end`, over `ranks` devices: the first stages of all
+/// Splits `stages` stages over `ranks` devices: the first stages of all
 /// devices but the first, so that the largest `cost` of a device is as small as can be where every device
 /// `fits`; of equal ones, that with the least sum of squares. `None` where none fits.
 fn split(
-    may_end: &[bool],
+    stages: usize,
     ranks: usize,
     cost: impl Fn(Range<usize>, usize) -> f64,
     fits: impl Fn(Range<usize>, usize) -> bool,
 ) -> Option<Vec<usize>> {
-    let stages = may_end.len();
-    let begins = |stage: usize| stage == 0 || may_end[stage - 1];
     // For each device, the best ways to give the stages before each place to the devices up to it.
     let mut ways: Vec<Vec<Option<Way>>> = Vec::new();
     for rank in 0..ranks {
@@ -513,11 +503,8 @@ fn split(
             Some(ways) => ways[from].map(|(cost, _)| cost),
         };
         let way = |end: usize| {
-            if end == 0 || end < stages && !begins(end) {
-                return None;
-            }
             let with = |from: usize| {
-                let [most, squares] = before(from).filter(|_| begins(from))?;
+                let [most, squares] = before(from)?;
                 let own = cost(from..end, rank);
                 Some(([most.max(own), squares + own * own], from))
             };
@@ -570,9 +557,8 @@ mod tests {
                 |place: usize, of: usize| 1 + (case * 31 + place * 17 + place * place) % of;
             let times: Vec<f64> = (0..stages).map(|place| number(place, 13) as f64).collect();
             let bytes: Vec<usize> = (0..stages).map(|place| number(3 * place + 1, 11)).collect();
-            let may_end: Vec<bool> = (0..stages).map(|place| number(place, 7) > 1).collect();
             for ranks in 2..=4.min(stages) {
-                let room = bytes.iter().sum::<usize>() * (2 + case % 3) / (2 * ranks);
+                let room = bytes.iter().sum::<usize>() * (1 + case % 3) / (2 * ranks);
                 let time = |range: Range<usize>, _: usize| times[range].iter().sum::<f64>();
                 // The first devices have more to keep.
                 let fits = |range: Range<usize>, rank: usize| {
@@ -584,12 +570,11 @@ mod tests {
                 };
                 let allowed = |split: &Vec<usize>| {
                     let all_fit = ranges(split, stages).into_iter().enumerate();
-                    split.iter().all(|stage| may_end[stage - 1])
-                        && all_fit.into_iter().all(|(rank, range)| fits(range, rank))
+                    all_fit.into_iter().all(|(rank, range)| fits(range, rank))
                 };
                 let all = every_split(stages, ranks).into_iter().filter(allowed);
                 let best = all.map(|split| slowest(&split)).reduce(f64::min);
-                let found = split(&may_end, ranks, time, fits);
+                let found = split(stages, ranks, time, fits);
                 seen[usize::from(found.is_some())] += 1;
                 assert!(found.as_ref().is_none_or(allowed), "{found:?}");
                 assert_eq!(found.as_ref().map(slowest), best, "{stages} {ranks}");
@@ -601,8 +586,8 @@ mod tests {
     #[test]
     fn equal_stages_are_shared_out_equally() {
         let one = |range: Range<usize>, _: usize| range.len() as f64;
-        assert_eq!(split_of(&[true; 9], 3, one), Some(vec![3, 6]));
-        assert_eq!(split_of(&[true; 4], 4, one), Some(vec![1, 2, 3]));
-        assert_eq!(split_of(&[true; 2], 3, one), None);
+        assert_eq!(split_of(9, 3, one), Some(vec![3, 6]));
+        assert_eq!(split_of(4, 4, one), Some(vec![1, 2, 3]));
+        assert_eq!(split_of(2, 3, one), None);
     }
 }

@@ -57,11 +57,11 @@ impl StagePadding {
                 conv.channels[1] = output;
                 FusedStage::PlainStem(conv, norm)
             }
-            FusedStage::DenseBlock { mut sizes, labels, dropout, norm, cut } => {
-                sizes.input = input;
+            FusedStage::DenseBlock { mut sizes, labels, dropout, norm } => {
+                (sizes.input, sizes.of_block) = (input, input);
                 sizes.growth = rounded(sizes.growth);
                 sizes.bottleneck = rounded(sizes.bottleneck);
-                FusedStage::DenseBlock { sizes, labels, dropout, norm, cut }
+                FusedStage::DenseBlock { sizes, labels, dropout, norm }
             }
             FusedStage::Transition { norm, .. } => {
                 FusedStage::Transition { channels: [input, output], room: output, norm }

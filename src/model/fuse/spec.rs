@@ -62,12 +62,6 @@ impl StageSpec for FusedStageSpec {
         self.unfused.layers()
     }
 
-    /// The gradient of a dense block is not yet one where the stage behind has it (see
-    /// [`GradientSums`](crate::ops::gpu::GradientSums)), and comes with sums that only the block can use.
-    fn may_end_a_device(&self, on: &Target) -> bool {
-        !(on.cuda && self.fused.takes_sums())
-    }
-
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {
         if !on.cuda {
             return self.unfused.footprint(input, on);

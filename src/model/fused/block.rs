@@ -4,7 +4,7 @@ use super::{Back, Program, Run, Value};
 use crate::memory::DenseLayers;
 use crate::memory::measure::{ended, within};
 use crate::model::Norm;
-use crate::model::fuse::{BlockCut, DenseBlockSizes, DenseDropout};
+use crate::model::fuse::{DenseBlockSizes, DenseDropout};
 use crate::ops::gpu::{
     Affine, Buffer, ChannelNorm, ChannelStats, ChannelsLast, Convolution, DeviceMap, Dropped, Form,
     GradientSums, Kernels, Normalised, NormedConvolution, Summed,
@@ -26,8 +26,6 @@ pub(super) struct Block {
     pub dropout: Option<DenseDropout>,
     /// Its norms.
     pub norm: Norm,
-    /// Which of its ends it shares with another part of the same block.
-    pub cut: BlockCut,
     /// What a layer keeps.
     pub keep: DenseLayers,
 }
@@ -81,7 +79,7 @@ impl Program for Block {
     }
 
     fn takes_sums(&self) -> bool {
-        !self.cut.behind
+        true
     }
 
     fn room(&self) -> usize {
@@ -100,10 +98,7 @@ impl Program for Block {
     }
 
     fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
-        match self.cut.before {
-            true => Value::map(kernels, shape, shape[1], None),
-            false => Value::map(kernels, shape, self.sizes.output(), Some(self.norm)),
-        }
+        Value::map(kernels, shape, self.sizes.output(), Some(self.norm))
     }
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
@@ -111,7 +106,7 @@ impl Program for Block {
         let map = self.with_room(kernels, input.into_map());
         let all = || run.stats(&map, self.sizes.output());
         let stats = run.takes_statistics().then(all);
-        let stats = stats.map(|stats| stats.of_block(self.sizes.input, self.sizes.growth));
+        let stats = stats.map(|stats| stats.of_block(self.sizes.of_block, self.sizes.growth));
         let all = map.data.with_channels(self.sizes.output());
         let [_, spatial] = convolutions(map.size);
         let (pixels, growth) = (all.pixels(), self.sizes.growth);
@@ -181,9 +176,7 @@ impl Program for Block {
     fn backward(&self, back: &Back<'_>, kept: Saved, gradient: Value) -> Option<DeviceMap> {
         let Saved { map, stats, mut layers } = kept;
         let DeviceMap { data: summed, pending, .. } = gradient.into_map();
-        // Layers behind have left an S of which nothing is missing.
-        let pending = pending.unwrap_or_else(|| back.kernels.no_sums(summed.channels(), back.over));
-        let pending = (summed, pending);
+        let pending = (summed, pending.expect("the stage behind gives S"));
         // The gradient between a layer's convolutions, of one layer after another.
         let between = back.kernels.empty_map(map.data.pixels(), self.sizes.bottleneck);
         for layer in (0..self.sizes.layers).rev() {
@@ -194,17 +187,18 @@ impl Program for Block {
         }
         let (summed, sums) = pending;
         let input = 0..self.sizes.input;
-        let data = summed.slice(input.clone());
+        let (data, sums) = (summed.slice(input.clone()), sums.slice(input.clone()));
+        // The layers before add theirs.
+        if self.sizes.input > self.sizes.of_block {
+            return Some(DeviceMap { data, stats: None, pending: Some(sums), ..map });
+        }
         let given = Summed {
             data: &data,
             map: &map.data.slice(input.clone()),
-            stats: &stats.slice(input.clone()),
-            missing: &sums.slice(input),
+            stats: &stats.slice(input),
+            missing: &sums,
         };
-        match self.cut.before {
-            true => back.kernels.whole_sums(given, back.synced),
-            false => back.kernels.input_gradient(given, back.synced),
-        }
+        back.kernels.input_gradient(given, back.synced);
         Some(DeviceMap { data, stats: None, pending: None, ..map })
     }
 

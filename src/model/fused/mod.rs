@@ -137,8 +137,8 @@ pub(super) fn program(fused: &FusedStage, dense_layers: DenseLayers) -> Box<dyn 
             Box::new(Stem { channels, room, labels, norm })
         }
         FusedStage::PlainStem(conv, norm) => Box::new(PlainStem { conv, norm }),
-        FusedStage::DenseBlock { sizes, labels, dropout, norm, cut } => {
-            Box::new(Block { sizes, labels, dropout, norm, cut, keep: dense_layers })
+        FusedStage::DenseBlock { sizes, labels, dropout, norm } => {
+            Box::new(Block { sizes, labels, dropout, norm, keep: dense_layers })
         }
         FusedStage::Transition { channels: [_, channels], room, norm } => {
             Box::new(Transition { channels, room, norm })

@@ -16,12 +16,12 @@ use burn::tensor::{DType, Tensor};
 use super::arrays::{ARRAYS, HEADER, Places};
 use super::channels_last::Partials;
 #[cfg(feature = "cuda")]
-use super::cuda::{Carry, Fence, Offered, Outbox, Peers, Relay};
+use super::cuda::{Carry, Fence, Offered, Outgoing, Peers, Relay};
 use super::given::Giving;
 #[cfg(feature = "cuda")]
 use super::given::{bytes_with_room, chunks_in};
 use super::kernels::{EXCHANGE, blocks};
-use super::messages::{Mailbox, message_kernels};
+use super::messages::{Leaving, Mailbox, message_kernels};
 use super::{Buffer, Gpu, Kernel, Sizes};
 #[cfg(feature = "cuda")]
 use super::{Element, Kernels};
@@ -71,9 +71,11 @@ pub(super) struct Side {
     all_reduce: Kernel,
     all_gather: Kernel,
     pub(super) messages: [Kernel; 2],
+    /// The last message of each flow, whose memory is held until it has left.
+    pub(super) leaving: [Mutex<Option<Leaving>>; 2],
     /// What takes values to the next card of a pipeline, and gradients to the one before.
     #[cfg(feature = "cuda")]
-    pub(super) outboxes: [Option<Outbox>; 2],
+    pub(super) outgoing: [Option<Outgoing>; 2],
     pub(super) giving: Giving,
     #[cfg(feature = "cuda")]
     pub(super) peers: Option<Arc<Peers>>,
@@ -311,8 +313,9 @@ impl Side {
             all_reduce,
             all_gather,
             messages: message_kernels(),
+            leaving: Default::default(),
             #[cfg(feature = "cuda")]
-            outboxes: [None, None],
+            outgoing: [None, None],
             giving: Giving::nothing(),
             #[cfg(feature = "cuda")]
             peers: None,
@@ -668,8 +671,9 @@ impl Exchanges {
             #[cfg(feature = "cuda")]
             for Exchange(side) in &self.sides {
                 side.giving.drain();
-                side.outboxes.iter().flatten().for_each(Outbox::drain);
+                side.outgoing.iter().flatten().for_each(Outgoing::drain);
             }
+            self.sides.iter().for_each(|side| side.0.forget_messages());
         }
         let resumed = self.resume();
         if !failed {

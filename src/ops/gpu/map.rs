@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::channels_last::{ChannelStats, ChannelsLast, GradientSums, Over, Partials};
 use super::gpu::{Arguments, Backend};
 use super::kernels::{Entry, Kernels, blocks, entry};
-use super::{ChannelParts, Gpu, Images, Sizes};
+use super::{Buffer, ChannelParts, Gpu, Images, Sizes};
 
 const NORM_STATISTICS: Entry = entry!("norm_statistics", 256, [TILES, CHANNELS]);
 
@@ -26,7 +26,65 @@ pub struct DeviceMap {
     pub pending: Option<GradientSums>,
 }
 
+/// What is known of the channels of a map beside its values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KnownOfChannels {
+    /// Nothing.
+    Nothing,
+    /// Their [statistics](DeviceMap::stats), over this and in these pieces.
+    Statistics(Over, [usize; 2]),
+    /// What is [missing](DeviceMap::pending) of a gradient.
+    Missing(Over),
+}
+
+impl KnownOfChannels {
+    /// How many numbers of so many channels one of the arrays has that say it.
+    pub fn numbers(self, channels: usize) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Statistics(over, _) | Self::Missing(over) => channels * over.images(),
+        }
+    }
+}
+
 impl DeviceMap {
+    /// What is known of its channels, and the arrays that say it, of these channels alone.
+    pub fn known(&self) -> (KnownOfChannels, Vec<Buffer>) {
+        let channels = 0..self.data.channels();
+        match (&self.stats, &self.pending) {
+            (_, Some(missing)) => {
+                let arrays = missing.slice(channels).buffers().map(Buffer::clone);
+                (KnownOfChannels::Missing(missing.over), arrays.into())
+            }
+            (Some(stats), None) => {
+                let arrays = stats.slice(channels).buffers().map(Buffer::clone);
+                (KnownOfChannels::Statistics(stats.over, stats.pieces), arrays.into())
+            }
+            (None, None) => (KnownOfChannels::Nothing, Vec::new()),
+        }
+    }
+
+    /// The same of whose channels these arrays say what is `known`; they may have room for more channels.
+    ///
+    /// # Panics
+    ///
+    /// When there are not as many arrays as [`DeviceMap::known`] gives.
+    pub fn knowing(self, known: KnownOfChannels, arrays: Vec<Buffer>) -> Self {
+        const ALL: &str = "an array for each";
+        match known {
+            KnownOfChannels::Nothing => self,
+            KnownOfChannels::Statistics(over, pieces) => {
+                let [mean, variance, inverse_std] = arrays.try_into().expect(ALL);
+                let stats = ChannelStats { mean, variance, inverse_std, over, pieces };
+                Self { stats: Some(stats), ..self }
+            }
+            KnownOfChannels::Missing(over) => {
+                let [shift, scale] = arrays.try_into().expect(ALL);
+                Self { pending: Some(GradientSums { shift, scale, over }), ..self }
+            }
+        }
+    }
+
     /// Maps of `size` (batch, height, width) whose statistics nobody knows.
     pub fn new(kernels: &Kernels, data: ChannelsLast, size: [usize; 3]) -> Self {
         Self { gpu: kernels.gpu.clone(), data, size, parts: None, stats: None, pending: None }

@@ -1,7 +1,7 @@
-//! Messages between neighbouring cards of a pipeline, by kernels that pack and unpack them and copy engines that take them over.
+//! Messages between neighbouring cards of a pipeline, which copy engines take over and kernels take out where they come.
 //!
 //! No thread waits until a message has come: the card that receives it does, in its own stream of work, and so does a card
-//! that would write over one which has not been received. `kernels/messages.cuh` says how they travel.
+//! that would write over one which has not left. `kernels/messages.cuh` says how they travel.
 //!
 //! Whoever launches a kernel that waits must know that what it waits for has been launched, and given to the copy engine. Cards then come to the end
 //! of all that is launched, even where the driver holds up a thread: when a stream has no room for another launch, or
@@ -9,24 +9,27 @@
 
 #[cfg(feature = "cuda")]
 use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 
 #[cfg(feature = "cuda")]
-use super::cuda::{Outbox, Way};
+use super::cuda::{Outgoing, PitchedRows, Way};
 #[cfg(feature = "cuda")]
 use super::exchange::fails;
 use super::kernels::{EXCHANGE, Header, blocks};
 use super::{Buffer, ChannelsLast, Exchange, Kernel, Sizes, Storage};
 
 const MESSAGES: Header = Header(include_str!("kernels/messages.cuh"));
-/// Blocks of the kernels, at most, and bytes that a thread copies at once.
-const BLOCKS: usize = 128;
+/// Bytes that a thread copies at once, and how often a block of `THREADS` does that in a turn.
 const UNIT: usize = 16;
+const AHEAD: usize = 8;
 /// 16-byte units in front of the messages: words of 32 bits, of which `kernels/messages.cuh` says where they lie.
 const HEAD: usize = 16;
 const THREADS: usize = 512;
 /// The first of the words of these names.
 #[cfg(any(feature = "cuda", test))]
 const ARRIVED: usize = 0;
+#[cfg(any(feature = "cuda", test))]
+const TAKEN: usize = 2;
 #[cfg(any(feature = "cuda", test))]
 const READY: usize = 4;
 #[cfg(any(feature = "cuda", test))]
@@ -35,7 +38,7 @@ const COPIED: usize = 6;
 #[cfg(any(feature = "cuda", test))]
 const LONGEST: usize = 4 << 30;
 
-/// Where the messages of a pipeline's cards lie, which are at most so long.
+/// Where the messages of a pipeline's cards come, which are at most so long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mailbox {
     /// 16-byte units of the longest.
@@ -53,13 +56,32 @@ pub struct Rows {
     pub storage: Storage,
 }
 
+/// Arrays of 32-bit numbers that go with the rows of a message: what is known of each channel of a map.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OfChannels {
+    /// How many.
+    pub arrays: usize,
+    /// Numbers of one.
+    pub length: usize,
+}
+
+/// A message on its way.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    number: u32,
+    /// How many were sent before it in the attempt.
+    index: u32,
+    /// What it is copied from.
+    _from: Vec<Buffer>,
+}
+
 /// The kernels that give and take messages.
 pub fn message_kernels() -> [Kernel; 2] {
     let kernel =
-        |entry, text| Kernel::new(entry, THREADS as u32, &[], &[EXCHANGE.0, MESSAGES.0, text]);
+        |entry, threads, text| Kernel::new(entry, threads, &[], &[EXCHANGE.0, MESSAGES.0, text]);
     [
-        kernel("send_rows", include_str!("kernels/send_rows.cu")),
-        kernel("receive_rows", include_str!("kernels/receive_rows.cu")),
+        kernel("offer_rows", 32, include_str!("kernels/offer_rows.cu")),
+        kernel("receive_rows", THREADS as u32, include_str!("kernels/receive_rows.cu")),
     ]
 }
 
@@ -74,17 +96,23 @@ impl Mailbox {
     /// Bytes of the memory of each of `ranks` cards that the others reach.
     #[cfg(any(feature = "cuda", test))]
     pub(super) fn bytes(self, ranks: usize) -> usize {
-        (HEAD + neighbours(ranks) * 2 * self.capacity) * UNIT
+        (HEAD + neighbours(ranks) * self.capacity) * UNIT
     }
 
     /// 16-byte units in front of where a message of `flow` comes.
     fn inbox(self, flow: usize, ranks: usize) -> usize {
         HEAD + place(flow, ranks) * self.capacity
     }
+}
 
-    /// Those in front of where one is packed.
-    fn outbox(self, flow: usize, ranks: usize) -> usize {
-        HEAD + (neighbours(ranks) + place(flow, ranks)) * self.capacity
+impl OfChannels {
+    /// That of these arrays, which are of one length.
+    pub fn of(arrays: &[Buffer]) -> Self {
+        Self { arrays: arrays.len(), length: arrays.first().map_or(0, Buffer::len) }
+    }
+
+    fn rows(self) -> Rows {
+        Rows { rows: self.arrays, length: self.length, storage: Storage::F32 }
     }
 }
 
@@ -129,69 +157,145 @@ impl Rows {
 }
 
 impl Exchange {
-    /// Sends `rows`, of which one begins every `stride` elements of `from`, to its neighbour `to`; whether they can be sent
-    /// so: they must fit, and be of whole 16 bytes each. Of the same attempt the message before it must be one
-    /// that the other card has [received](Self::receive) as far as launches go. Returns when this one is launched, and its copy asked for.
-    pub fn send(&self, to: usize, rows: &Rows, stride: usize, from: &Buffer) -> bool {
+    /// Sends `rows`, of which one begins every `stride` elements of `from`, and `of_channels`, arrays of one length, to its neighbour `to`; whether
+    /// they can be sent so: they must fit, and be of whole 16 bytes each. Of the same attempt the message before it must be one
+    /// that the other card has [received](Self::receive) as far as launches go. Returns when its copy is asked for.
+    ///
+    /// The memory of the rows is held until they have left, as far as that is known: when the next message of the flow is sent, when the gradient
+    /// of these values comes, or when [none is sent any more](Self::all_sent). Nothing may write into it before.
+    pub fn send(
+        &self,
+        to: usize,
+        rows: &Rows,
+        stride: usize,
+        from: &Buffer,
+        of_channels: &[Buffer],
+    ) -> bool {
         let side = &self.0;
         let stride = Rows { length: stride, ..*rows }.units();
-        let (Some(mailbox), Some(units), Some(stride)) = (side.mailbox, rows.units(), stride)
+        let others = OfChannels::of(of_channels);
+        let (Some(mailbox), Some(units), Some(stride), Some(other_units)) =
+            (side.mailbox, rows.units(), stride, others.rows().units())
         else {
             return false;
         };
-        let all = rows.rows * units;
+        let all = rows.rows * units + others.arrays * other_units;
         if all == 0 || all > mailbox.capacity {
             return false;
         }
         let flow = flow(side.rank, to);
         let (number, index) = side.next_message(side.rank, to);
-        let sizes = Sizes::new().int(rows.rows).int(units).int(stride);
-        let sizes = sizes.int(flow).int(side.rank).bits(number).int(usize::from(index > 0));
-        let sizes = sizes.int(mailbox.outbox(flow, side.ranks));
-        let [send, _] = &side.messages;
-        side.with_care(from, || {
-            side.gpu.launch(send, [side.message_blocks(all), 1, 1], &[from, &side.table], &sizes);
-        });
-        side.check(from);
+        side.offer(flow, Some(number), from);
         #[cfg(feature = "cuda")]
-        if let Some(outbox) = &side.outboxes[flow] {
-            let outcome = outbox.take(number, all * UNIT);
+        if let Some(outgoing) = &side.outgoing[flow] {
+            let rows = PitchedRows { rows: rows.rows, bytes: units * UNIT, pitch: stride * UNIT };
+            let other = PitchedRows { rows: 1, bytes: other_units * UNIT, pitch: 0 };
+            let parts = of_channels.iter().map(|array| (array, other));
+            let parts: Vec<_> = std::iter::once((from, rows)).chain(parts).collect();
+            let before = (index > 0).then(|| number.wrapping_sub(1));
+            let outcome = outgoing.take(&side.gpu, &parts, number, before);
             outcome.unwrap_or_else(|text| fails(&text));
             if side.careful.load(Ordering::Relaxed) {
-                outbox.drain();
+                outgoing.drain();
             }
         }
+        #[cfg(not(feature = "cuda"))]
+        let _ = stride;
+        let held = std::iter::once(from).chain(of_channels).cloned().collect();
+        *side.leaving(flow) = Some(Leaving { number, index, _from: held });
         true
     }
 
-    /// What its neighbour `from` has [sent](Self::send), of which a row begins every `stride` elements: it comes when the card gets so far.
-    /// Returns when that is launched. What lies between rows may be anything.
+    /// No more messages are sent in this attempt: what is computed from here on waits until the last ones have left.
+    pub fn all_sent(&self) {
+        for flow in [0, 1] {
+            self.0.offer(flow, None, &self.0.table);
+        }
+    }
+
+    /// What its neighbour `from` has [sent](Self::send), of which a row begins every `stride` elements, and arrays `of_channels` with room for `room`
+    /// numbers each: they come when the card gets so far. Returns when that is launched. What lies between rows, and behind the numbers of an array, may
+    /// be anything.
     ///
     /// # Panics
     ///
-    /// When rows would lie over one another, or do not begin at whole 16 bytes.
-    pub fn receive(&self, from: usize, rows: &Rows, stride: usize) -> Buffer {
+    /// When rows or arrays would lie over one another, or do not begin at whole 16 bytes.
+    pub fn receive(
+        &self,
+        from: usize,
+        rows: &Rows,
+        stride: usize,
+        (of_channels, room): (OfChannels, usize),
+    ) -> (Buffer, Vec<Buffer>) {
         let side = &self.0;
         let (mailbox, units) = side.mailbox.zip(rows.units()).expect("it could be sent");
         let flow = flow(from, side.rank);
-        let (number, _) = side.next_message(from, side.rank);
-        let between = Rows { length: stride, ..*rows }.units().filter(|between| *between >= units);
-        let between = between.expect("rows begin at whole units, one behind another");
+        let (number, index) = side.next_message(from, side.rank);
+        let others = of_channels.rows();
+        let other_units = others.units().expect("it could be sent");
+        let room = room.max(of_channels.length).next_multiple_of(UNIT / 4);
+        let between = |rows: &Rows, stride: usize, units: usize| {
+            let between = Rows { length: stride, ..*rows }.units();
+            between.filter(|between| *between >= units).expect("one row lies behind another")
+        };
+        let other_strides = between(&others, room, other_units);
+        let between = between(rows, stride, units);
         let out = side.gpu.empty(rows.rows * stride, rows.storage);
         let inbox = mailbox.inbox(flow, side.ranks);
+        let all_others = match of_channels.arrays {
+            0 => out.clone(),
+            arrays => side.gpu.floats(arrays * room),
+        };
         let sizes = Sizes::new().int(rows.rows).int(units).int(between);
+        let sizes = sizes.int(of_channels.arrays).int(other_units).int(other_strides);
         let sizes = sizes.int(flow).int(side.rank).int(from).bits(number).int(inbox);
         let [_, receive] = &side.messages;
         side.with_care(&out, || {
-            let grid = [side.message_blocks(rows.rows * units), 1, 1];
-            side.gpu.launch(receive, grid, &[&side.table, &out], &sizes);
+            let all = rows.rows * units + of_channels.arrays * other_units;
+            let in_turn = blocks(all, THREADS * AHEAD);
+            let grid = [in_turn.min(2 * side.gpu.multiprocessors()), 1, 1];
+            side.gpu.launch(receive, grid, &[&side.table, &out, &all_others], &sizes);
         });
         side.check(&out);
-        out
+        // A gradient comes when the values that it is of have.
+        if flow == 1 {
+            let mut values = side.leaving(0);
+            *values = values.take().filter(|values| values.index > index);
+        }
+        let array = |number: usize| all_others.range(number * room..(number + 1) * room);
+        (out, (0..of_channels.arrays).map(array).collect())
     }
 }
 
 impl super::exchange::Side {
+    /// Tells the copy engine of a new message of this flow where there is one, and has the card wait until the one before has left. What that was
+    /// copied from is not held any longer.
+    fn offer(&self, flow: usize, new: Option<u32>, written: &Buffer) {
+        let mut leaving = self.leaving(flow);
+        let earlier = leaving.as_ref().map(|earlier| earlier.number);
+        if new.is_none() && earlier.is_none() {
+            return;
+        }
+        let [offer, _] = &self.messages;
+        let sizes = Sizes::new().int(flow).int(self.rank);
+        let sizes = [new, earlier].into_iter().fold(sizes, |sizes, number| {
+            sizes.int(usize::from(number.is_some())).bits(number.unwrap_or(0))
+        });
+        self.with_care(written, || self.gpu.launch(offer, [1, 1, 1], &[&self.table], &sizes));
+        self.check(written);
+        *leaving = None;
+    }
+
+    /// The last message of a flow, where its memory is held.
+    fn leaving(&self, flow: usize) -> MutexGuard<'_, Option<Leaving>> {
+        self.leaving[flow].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing is on its way any more.
+    pub(super) fn forget_messages(&self) {
+        [0, 1].into_iter().for_each(|flow| *self.leaving(flow) = None);
+    }
+
     /// The number of the next message from one card to its neighbour, and how many were sent before it in this attempt.
     fn next_message(&self, from: usize, to: usize) -> (u32, u32) {
         // Behind the numbers of sums: those of values and of gradients between each card and the next.
@@ -213,21 +317,16 @@ impl super::exchange::Side {
             let way = Way {
                 from: self.rank,
                 to,
-                outbox: mailbox.outbox(flow, self.ranks) * UNIT,
                 inbox: mailbox.inbox(flow, self.ranks) * UNIT,
                 arrived: 4 * (ARRIVED + flow),
                 ready: 4 * (READY + flow),
                 copied: 4 * (COPIED + flow),
+                taken: 4 * (TAKEN + flow),
             };
-            self.outboxes[flow] = Some(Outbox::new(&self.gpu, peers, way)?);
+            self.outgoing[flow] = Some(Outgoing::new(&self.gpu, peers, way)?);
         }
         self.mailbox = Some(mailbox);
         Ok(self)
-    }
-
-    /// Blocks that copy so many units.
-    fn message_blocks(&self, units: usize) -> usize {
-        blocks(units, THREADS).min(self.blocks).min(BLOCKS)
     }
 }
 
@@ -242,7 +341,8 @@ mod tests {
 
     #[test]
     fn messages_lie_behind_one_another_and_within_the_memory_that_is_taken() {
-        for (name, first) in [("ARRIVED", ARRIVED), ("READY", READY), ("COPIED", COPIED)] {
+        let words = [("ARRIVED", ARRIVED), ("TAKEN", TAKEN), ("READY", READY), ("COPIED", COPIED)];
+        for (name, first) in words {
             let mut words = MESSAGES.0.lines().filter_map(|line| {
                 let mut parts = line.strip_prefix("#define ")?.split_whitespace();
                 (parts.next() == Some(name)).then(|| parts.next()?.parse().ok())?
@@ -252,9 +352,7 @@ mod tests {
         for ranks in 2..=5 {
             let mailbox = Mailbox::of(1000);
             let flows = if ranks > 2 { vec![0, 1] } else { vec![1] };
-            let places = flows
-                .iter()
-                .flat_map(|flow| [mailbox.inbox(*flow, ranks), mailbox.outbox(*flow, ranks)]);
+            let places = flows.iter().map(|flow| mailbox.inbox(*flow, ranks));
             let mut all: Vec<usize> = places.map(|place| place * UNIT).collect();
             all.sort_unstable();
             assert!(all.windows(2).all(|pair| pair[1] - pair[0] == 1008), "{all:?}");
@@ -277,11 +375,16 @@ mod tests {
     fn a_message_that_does_not_fit_or_is_not_of_whole_units_goes_another_way() {
         let (gpu, all) = three();
         all.begin("step".to_owned());
-        let send = |rows: usize, length: usize, stride: usize| {
+        let with = |rows: usize, length: usize, stride: usize, of_channels: &[Buffer]| {
             let rows = Rows { rows, length, storage: Storage::Bf16 };
-            all.side(0).send(1, &rows, stride, &gpu.empty(rows.rows * stride, Storage::Bf16))
+            let from = gpu.empty(rows.rows * stride, Storage::Bf16);
+            all.side(0).send(1, &rows, stride, &from, of_channels)
         };
+        let send = |rows: usize, length: usize, stride: usize| with(rows, length, stride, &[]);
         assert!(send(4, 8, 8) && send(2, 16, 24) && send(1, 32, 32));
+        let arrays = |count: usize, length: usize| vec![gpu.floats(length); count];
+        assert!(with(1, 8, 8, &arrays(3, 4)) && with(2, 8, 8, &arrays(1, 8)));
+        assert!(!with(1, 8, 8, &arrays(2, 8)) && !with(1, 8, 8, &arrays(1, 3)));
         assert!(!send(5, 8, 8) && !send(1, 40, 40), "64 bytes fit");
         assert!(!send(1, 7, 8) && !send(2, 8, 12) && !send(0, 8, 8));
     }
@@ -297,12 +400,12 @@ mod tests {
             })
         };
         let send = |from: usize, to: usize| {
-            assert!(all.side(from).send(to, &rows, 16, &gpu.floats(16)));
+            assert!(all.side(from).send(to, &rows, 16, &gpu.floats(16), &[]));
         };
         all.begin("step".to_owned());
         send(0, 1);
         send(0, 1);
-        drop(all.side(1).receive(0, &rows, 32));
+        drop(all.side(1).receive(0, &rows, 32, (OfChannels::default(), 0)));
         send(1, 2);
         send(2, 1);
         assert_eq!(

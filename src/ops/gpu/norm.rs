@@ -700,22 +700,12 @@ impl Kernels {
     /// Makes the gradient of its channels of S and what is missing of it, in place. Where their norms are `synced`, what
     /// is missing is of all cards.
     pub fn input_gradient(&self, summed: Summed<'_>, synced: Option<&Synced>) {
-        self.settle_sums(summed, synced, false);
-    }
-
-    /// Makes S, of which something is missing, one of which nothing is, in place: others may go on adding to it.
-    pub fn whole_sums(&self, summed: Summed<'_>, synced: Option<&Synced>) {
-        self.settle_sums(summed, synced, true);
-    }
-
-    fn settle_sums(&self, summed: Summed<'_>, synced: Option<&Synced>, settle: bool) {
         let Summed { data: out, map, stats, missing: sums } = summed;
         let over = sums.over;
         let (pixels, channels) = (map.pixels() / over.images(), map.channels());
         let sizes = Sizes::new().int(pixels).int(channels);
         let sizes = sizes.int(out.stride()).int(map.stride()).int(out.stride());
-        let sizes =
-            sizes.float(1.0 / pixels_of_all(synced, pixels) as f32).int(usize::from(settle));
+        let sizes = sizes.float(1.0 / pixels_of_all(synced, pixels) as f32);
         let buffers: Arguments<'_> =
             &[out, map, &stats.mean, &stats.inverse_std, &sums.shift, &sums.scale, out];
         let grid = [self.streaming(pixels, over), self.lanes(channels), over.images()];

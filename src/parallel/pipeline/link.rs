@@ -19,7 +19,7 @@ pub enum Flow {
 
 /// One device's connection to the device before it and to the one behind it.
 ///
-/// No thread waits for a card where kernels send: the one that receives waits until what sends has been launched, and the
+/// No thread waits for a card where copy engines send: the one that receives waits until what sends has been launched, and the
 /// one that sends until what receives the message before has been.
 #[derive(Debug, Clone, Copy)]
 pub struct Link<'a> {
@@ -88,14 +88,17 @@ fn taken(flow: Flow, micro: usize, receiver: usize) -> String {
     format!("{}, taken", name(flow, micro, receiver))
 }
 
-/// An activation on its way. Here is decided how it goes: on the CPU as it is; between cards by their kernels, and
+/// An activation on its way. Here is decided how it goes: on the CPU as it is; between cards by their copy engines, and
 /// through the host's memory what these do not take.
 enum Message {
     /// In memory that all devices share.
     Shared(Box<Activation>),
-    /// Sent by a kernel.
+    /// Sent by a copy engine.
     #[cfg(feature = "cuda")]
     OnCards(card::Sent),
+    /// Maps between fused stages, as a card's memory has them.
+    #[cfg(feature = "cuda")]
+    Device(card::Copied),
     /// Feature maps.
     Map(TensorData),
     /// Pooled features.
@@ -105,7 +108,7 @@ enum Message {
 }
 
 impl Message {
-    /// That of `activation` for the device `to`, which is sent where kernels do it: cards have an `exchange`.
+    /// That of `activation` for the device `to`, which is sent where copy engines do it: cards have an `exchange`.
     fn new(activation: Activation, exchange: Option<&Exchange>, to: usize) -> Self {
         if !is_on_gpu(&activation) {
             return Self::Shared(Box::new(activation));
@@ -123,11 +126,7 @@ impl Message {
                 Self::Outputs(outputs.into_iter().map(Tensor::into_data).collect())
             }
             #[cfg(feature = "cuda")]
-            Activation::Device(map) => {
-                // The numbers of kernels, which the tensor has in 32 bits.
-                let numbers = map.data.buffer().storage().dtype();
-                Self::Map(map.to_tensor().cast(numbers).into_data())
-            }
+            Activation::Device(map) => Self::Device(card::Copied::new(&map)),
         }
     }
 
@@ -145,6 +144,8 @@ impl Message {
             Self::OnCards(sent) => {
                 sent.open(device, exchange.expect("it was sent by one"), [from, room])
             }
+            #[cfg(feature = "cuda")]
+            Self::Device(copied) => copied.open(device),
             Self::Map(data) => Activation::Map(tensor(data, device)),
             Self::Features(data) => Activation::Features(tensor(data, device)),
             Self::Outputs(all) => {
@@ -171,38 +172,72 @@ fn is_on_gpu(activation: &Activation) -> bool {
     }
 }
 
-/// What kernels send.
+/// What goes from card to card.
 #[cfg(feature = "cuda")]
 mod card {
     use std::sync::Arc;
 
-    use burn::tensor::Device;
+    use burn::tensor::{Device, Tensor, TensorData};
 
+    use super::tensor;
     use crate::memory::Activation;
-    use crate::ops::gpu::{Buffer, ChannelParts, ChannelsLast, DeviceMap, Exchange, Gpu, Rows};
+    use crate::ops::gpu::{
+        Buffer, ChannelParts, ChannelsLast, DeviceMap, Exchange, Gpu, KnownOfChannels, OfChannels,
+        Rows,
+    };
 
-    /// What the device that receives an activation must know of it.
+    /// What the device that receives an activation from a copy engine must know of it.
     pub(super) struct Sent {
         rows: Rows,
         shape: Shape,
     }
 
     enum Shape {
-        /// Maps between fused stages: batch, height, width, and how channels lie in a row.
-        Device([usize; 3], Option<Arc<ChannelParts>>),
+        Device(MapShape),
         Map([usize; 4]),
         Features([usize; 2]),
     }
 
+    /// Maps between fused stages: batch, height, width, how channels lie in a row, and what is known of them.
+    struct MapShape {
+        size: [usize; 3],
+        parts: Option<Arc<ChannelParts>>,
+        known: KnownOfChannels,
+        of_channels: OfChannels,
+    }
+
+    /// Such maps in the host's memory.
+    pub(super) struct Copied {
+        shape: MapShape,
+        rows: TensorData,
+        pixels: usize,
+        channels: usize,
+        of_channels: Vec<TensorData>,
+    }
+
+    impl MapShape {
+        /// That of `map`, and the arrays that say what is known of its channels.
+        fn new(map: &DeviceMap) -> (Self, Vec<Buffer>) {
+            let (known, arrays) = map.known();
+            let (parts, of_channels) = (map.parts.clone(), OfChannels::of(&arrays));
+            (Self { size: map.size, parts, known, of_channels }, arrays)
+        }
+
+        fn open(self, gpu: Gpu, data: ChannelsLast, of_channels: Vec<Buffer>) -> Activation {
+            let Self { size, parts, known, .. } = self;
+            let map = DeviceMap { gpu, data, size, parts, stats: None, pending: None };
+            Activation::Device(Box::new(map.knowing(known, of_channels)))
+        }
+    }
+
     impl Sent {
-        /// Sends `activation` to the card `to`; none where kernels do not.
+        /// Sends `activation` to the card `to`; none where copy engines do not.
         pub fn new(activation: &Activation, exchange: &Exchange, to: usize) -> Option<Self> {
-            let (shape, rows, stride, from) = match activation {
+            let (shape, rows, stride, from, of_channels) = match activation {
                 Activation::Device(map) => {
-                    assert!(map.pending.is_none(), "S is not yet the gradient");
-                    let rows = Rows::of_map(&map.data);
-                    let shape = Shape::Device(map.size, map.parts.clone());
-                    (shape, rows, map.data.stride(), map.data.buffer().clone())
+                    let (shape, of_channels) = MapShape::new(map);
+                    let (shape, rows) = (Shape::Device(shape), Rows::of_map(&map.data));
+                    (shape, rows, map.data.stride(), map.data.buffer().clone(), of_channels)
                 }
                 Activation::Map(map) => flat(Shape::Map(map.dims()), map.clone().flatten(0, 3)),
                 Activation::Features(features) => {
@@ -210,7 +245,7 @@ mod card {
                 }
                 Activation::Outputs(_) => return None,
             };
-            exchange.send(to, &rows, stride, &from).then_some(Self { rows, shape })
+            exchange.send(to, &rows, stride, &from, &of_channels).then_some(Self { rows, shape })
         }
 
         pub fn open(
@@ -221,14 +256,16 @@ mod card {
         ) -> Activation {
             let Self { rows, shape } = self;
             let gpu = Gpu::of(device).expect("a card was sent it");
-            let room = if matches!(shape, Shape::Device(..)) { room } else { 0 };
+            let (room, of_channels, numbers) = match &shape {
+                Shape::Device(map) => (room, map.of_channels, map.known.numbers(room)),
+                _ => (0, OfChannels::default(), 0),
+            };
             let stride = rows.with_room(room);
-            let buffer = exchange.receive(from, &rows, stride);
+            let (buffer, arrays) = exchange.receive(from, &rows, stride, (of_channels, numbers));
             match shape {
-                Shape::Device(size, parts) => {
+                Shape::Device(map) => {
                     let data = ChannelsLast::new(buffer, rows.rows, stride).slice(0..rows.length);
-                    let map = DeviceMap { gpu, data, size, parts, stats: None, pending: None };
-                    Activation::Device(Box::new(map))
+                    map.open(gpu, data, arrays)
                 }
                 Shape::Map(shape) => Activation::Map(gpu.tensor(&buffer, shape)),
                 Shape::Features(shape) => Activation::Features(gpu.tensor(&buffer, shape)),
@@ -236,9 +273,32 @@ mod card {
         }
     }
 
+    impl Copied {
+        pub fn new(map: &DeviceMap) -> Self {
+            let (shape, arrays) = MapShape::new(map);
+            let copied = |array: &Buffer| map.gpu.tensor(array, [array.len()]).into_data();
+            let of_channels = arrays.iter().map(copied).collect();
+            let (pixels, channels) = (map.data.pixels(), map.data.channels());
+            Self { shape, rows: map.rows().into_data(), pixels, channels, of_channels }
+        }
+
+        pub fn open(self, device: &Device) -> Activation {
+            let Self { shape, rows, pixels, channels, of_channels } = self;
+            let gpu = Gpu::of(device).expect("a card was sent it");
+            let buffer = |data: TensorData| {
+                let values: Tensor<1> = tensor(data, device);
+                Buffer::of_tensor(values)
+            };
+            let rows = buffer(rows);
+            let stride = rows.len() / pixels;
+            let data = ChannelsLast::new(rows, pixels, stride).slice(0..channels);
+            shape.open(gpu, data, of_channels.into_iter().map(buffer).collect())
+        }
+    }
+
     /// All numbers of a tensor in one row.
-    fn flat(shape: Shape, tensor: burn::tensor::Tensor<1>) -> (Shape, Rows, usize, Buffer) {
+    fn flat(shape: Shape, tensor: Tensor<1>) -> (Shape, Rows, usize, Buffer, Vec<Buffer>) {
         let buffer = Buffer::of_tensor(tensor);
-        (shape, Rows::of_buffer(&buffer), buffer.len(), buffer)
+        (shape, Rows::of_buffer(&buffer), buffer.len(), buffer, Vec::new())
     }
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use cubecl_cuda::CudaRuntime;
-use cubecl_server::runtime::Runtime;
 use cudarc::driver::DriverError;
 
 use super::{CopyStream, Peers};
@@ -59,12 +57,8 @@ impl Broadcast {
         arrays: &[(Buffer, usize)],
         number: u32,
     ) -> Result<(), String> {
-        // Known when all launches before have been given to the driver.
         let place = |(array, at): &(Buffer, usize)| {
-            let client = gpu.client();
-            let place = client.get_resource::<<CudaRuntime as Runtime>::Server>(array.handle());
-            let from = place.map_err(|error| error.to_string())?.resource().ptr;
-            Ok((from, *at, array.len() * array.storage().bytes()))
+            Ok((array.address(gpu.client())?, *at, array.len() * array.storage().bytes()))
         };
         let arrays = arrays.iter().map(place).collect::<Result<Vec<_>, String>>()?;
         self.send(&arrays, number).map_err(|error| error.to_string())

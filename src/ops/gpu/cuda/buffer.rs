@@ -5,9 +5,12 @@ use std::sync::{Arc, Weak};
 use burn::backend::Cube;
 use burn::tensor::{DType, Shape, Tensor};
 use burn_cubecl::CubeDevice;
+use burn_cubecl::cubecl::client::Client;
 use burn_cubecl::cubecl::server::{BufferBinding, Handle};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl_cuda::CudaRuntime;
+use cubecl_server::runtime::Runtime;
 
 use super::arena::Part;
 use crate::ops::gpu::buffer::Memory;
@@ -118,6 +121,16 @@ impl Buffer {
     pub fn handle(&self) -> Handle {
         let DeviceMemory { origin, around: [before, behind] } = self.device_memory();
         origin.handle().clone().offset_start(*before).offset_end(*behind)
+    }
+
+    /// Where it lies in its device's memory, for as long as it is held. Known when all launches before have been given to the driver.
+    ///
+    /// # Errors
+    ///
+    /// What has failed that was to make it.
+    pub(super) fn address(&self, client: &Client) -> Result<u64, String> {
+        let place = client.get_resource::<<CudaRuntime as Runtime>::Server>(self.handle());
+        place.map(|place| place.resource().ptr).map_err(|error| error.to_string())
     }
 
     /// The same for a launch.

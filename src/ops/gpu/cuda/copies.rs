@@ -4,13 +4,24 @@
     reason = "the driver copies between addresses, and waits for words, by its C interface alone"
 )]
 
+use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUstreamWaitValue_flags_enum, CUstreamWriteValue_flags_enum};
+use cudarc::driver::sys::{
+    self, CUDA_MEMCPY2D, CUmemorytype, CUstreamWaitValue_flags_enum, CUstreamWriteValue_flags_enum,
+};
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 
 use super::Peers;
 use crate::ops::gpu::Gpu;
+
+/// So many rows of so many bytes, of which one begins every `pitch` bytes.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::ops::gpu) struct PitchedRows {
+    pub rows: usize,
+    pub bytes: usize,
+    pub pitch: usize,
+}
 
 /// Copies into memory that several cards reach, one after the other, on a stream that CubeCL does not know: no multiprocessor copies.
 /// The stream waits for words of 32 bits in that memory, and writes them.
@@ -78,8 +89,43 @@ impl CopyStream {
         unsafe { result::memcpy_dtod_async(to, from, bytes, stream) }
     }
 
+    /// The same of rows, which lie side by side there.
+    pub(super) fn copy_rows(
+        &self,
+        card: usize,
+        to: usize,
+        from: u64,
+        rows: PitchedRows,
+    ) -> Result<(), DriverError> {
+        let PitchedRows { rows, bytes, pitch } = rows;
+        if bytes == pitch || rows == 1 {
+            return self.copy(card, to, from, rows * bytes);
+        }
+        let (stream, to) = (self.ready()?, self.place(card, to));
+        let copy = CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: CUmemorytype::CU_MEMORYTYPE_UNIFIED,
+            srcHost: ptr::null(),
+            srcDevice: from,
+            srcArray: ptr::null_mut(),
+            srcPitch: pitch,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: CUmemorytype::CU_MEMORYTYPE_UNIFIED,
+            dstHost: ptr::null_mut(),
+            dstDevice: to,
+            dstArray: ptr::null_mut(),
+            dstPitch: bytes,
+            WidthInBytes: bytes,
+            Height: rows,
+        };
+        // SAFETY: `copy` outlives the call; the rows lie within what is copied and within the part, as whoever asks knows.
+        unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream) }.result()
+    }
+
     /// Where what lies so many bytes behind the beginning of the card's part is.
-    pub(super) fn place(&self, card: usize, behind: usize) -> u64 {
+    fn place(&self, card: usize, behind: usize) -> u64 {
         self.peers.addresses()[card] + behind as u64
     }
 

@@ -27,24 +27,28 @@ impl DeviceMap {
     pub fn to_tensor(&self) -> Tensor<4> {
         assert!(self.pending.is_none(), "S is not yet the gradient");
         let [batch, height, width] = self.size;
-        let (pixels, stride) = (self.data.pixels(), self.data.stride());
-        // The last row may end with the last channel.
-        let room = self.data.buffer().range(0..(pixels - 1) * stride + self.data.channels());
-        let flat = self.gpu.tensor(&room, [room.len()]);
-        let missing = pixels * stride - room.len();
-        let flat = match missing {
-            0 => flat,
-            missing => {
-                let options = (&flat.device(), flat.dtype());
-                Tensor::cat(vec![flat, Tensor::zeros([missing], options)], 0)
-            }
-        };
-        let rows = flat.reshape([batch, height, width, stride]);
+        let rows = self.rows().reshape([batch, height, width, self.data.stride()]);
         let rows = match &self.parts {
             Some(parts) => unpadded(&rows, parts),
             None => rows.narrow(3, 0, self.data.channels()),
         };
         rows.cast(DType::F32).permute([0, 3, 1, 2])
+    }
+
+    /// The values as they lie, with anything where rows have room behind the channels.
+    pub fn rows(&self) -> Tensor<1> {
+        let (pixels, stride) = (self.data.pixels(), self.data.stride());
+        // The last row may end with the last channel.
+        let room = self.data.buffer().range(0..(pixels - 1) * stride + self.data.channels());
+        let flat = self.gpu.tensor(&room, [room.len()]);
+        let missing = pixels * stride - room.len();
+        match missing {
+            0 => flat,
+            missing => {
+                let options = (&flat.device(), flat.dtype());
+                Tensor::cat(vec![flat, Tensor::zeros([missing], options)], 0)
+            }
+        }
     }
 }
 

@@ -13,8 +13,6 @@ use burn::tensor::Bytes;
 use burn_cubecl::cubecl::client::Client;
 use burn_cubecl::cubecl::future::{DynFut, block_on};
 use burn_cubecl::cubecl::server::ServerError;
-use cubecl_cuda::CudaRuntime;
-use cubecl_server::runtime::Runtime;
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 
 use super::Fence;
@@ -148,9 +146,7 @@ impl Uploads {
         let free = Arc::new(gpu.fence());
         let room = |buffer: Buffer| {
             // It stays where it is for as long as the buffer is held.
-            let place =
-                self.client.get_resource::<<CudaRuntime as Runtime>::Server>(buffer.handle());
-            let address = place.map_err(|error| error.to_string())?.resource().ptr;
+            let address = buffer.address(self.client)?;
             Ok(Room { buffer, address, free: Arc::clone(&free) })
         };
         buffers.into_iter().map(room).collect()

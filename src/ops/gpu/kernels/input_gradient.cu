@@ -1,6 +1,5 @@
 // out = rstd·(S − s1/m − x̂·s2/m), x̂ = (X − mean)·rstd: the gradient of a slice of a block's channels from what its consumers
-// added up (S = Σ γ·g, s1 = Σ γ·dβ, s2 = Σ γ·dγ). out may be S. With `settle` out = S − s1/m − x̂·s2/m: what others may go on
-// adding to as to S, of which nothing is missing yet.
+// added up (S = Σ γ·g, s1 = Σ γ·dβ, s2 = Σ γ·dγ). out may be S.
 //
 // S, X, out: [pixels, C] (ld_s, ld_x, ld_out). Headers: tiles.cuh channels.cuh. Grid (G, ceil(C/(8·V))), block 256,
 // G = min(ceil(pixels/32), 8·SMS). Bytes: S and X read, out written once.
@@ -8,7 +7,6 @@
 struct input_gradient_sizes {
     int pixels, channels, ld_s, ld_x, ld_out;
     float inv_m;
-    int settle;
 };
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -34,11 +32,6 @@ input_gradient(const E* S, const E* __restrict__ X, const float* __restrict__ me
         alpha[e] = rstd[c];
         slope[e] = -rstd[c] * rstd[c] * s2[c] * s.inv_m;
         offset[e] = -rstd[c] * s1[c] * s.inv_m - slope[e] * mean[c];
-        if (s.settle) {
-            alpha[e] = 1.f;
-            slope[e] = -rstd[c] * s2[c] * s.inv_m;
-            offset[e] = -s1[c] * s.inv_m - slope[e] * mean[c];
-        }
 #endif
     }
     constexpr int AHEAD = 4;
