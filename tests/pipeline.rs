@@ -134,19 +134,24 @@ fn dense_blocks_are_cut_where_devices_wait_for_each_other_otherwise() {
         (begins, seconds, estimate.seconds)
     };
     let is_cut = |begins: &[String]| begins.iter().any(|name| name.contains(".denselayer"));
-    for (cards, whole) in
-        [(2, "['denseblock2']"), (4, "['denseblock1','denseblock2','denseblock3']")]
-    {
-        let (begins, seconds, together) = of("1f1b", cards, "'auto'");
+    for (cards, schedule, whole) in [
+        (2, "1f1b", "['denseblock2']"),
+        (4, "eager_1f1b", "['denseblock1','denseblock2','denseblock3']"),
+    ] {
+        let (begins, seconds, together) = of(schedule, cards, "'auto'");
         assert!(is_cut(&begins), "{begins:?}");
-        // Another way to work at once changes nothing.
-        assert_eq!(of("gpipe", cards, "'auto'").0, begins);
         // As it is written down, it is found again.
-        let written = of("1f1b", cards, &format!("{begins:?}"));
+        let written = of(schedule, cards, &format!("{begins:?}"));
         assert_eq!(written, (begins, seconds, together));
-        let whole = of("1f1b", cards, whole).2;
+        let whole = of(schedule, cards, whole).2;
         assert!(together < 0.93 * whole, "{together} {whole}");
         assert!(!is_cut(&of("sequential", cards, "'auto'").0));
+    }
+    // Devices that wait for long messages are better off with whole blocks.
+    assert!(!is_cut(&of("1f1b", 4, "'auto'").0));
+    // Another way to work at once changes nothing.
+    for cards in [2, 4] {
+        assert_eq!(of("gpipe", cards, "'auto'").0, of("1f1b", cards, "'auto'").0);
     }
 }
 

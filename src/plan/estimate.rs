@@ -60,8 +60,10 @@ pub(super) const BANDWIDTH: f64 = 2.4e11;
 /// Bytes a second of the gradients of all cards, and of their sums, where those of other cards have come meanwhile: the 28 and 50 MB of
 /// DenseNet-121 and -169 make steps of four H100 0.19 and 0.36 ms longer (`benches/results/2026-11-27-h100x4-gradients.log`).
 pub(super) const SUM_BANDWIDTH: f64 = 7e11;
-/// The same of a message of a pipeline on its way from card to card.
-pub(super) const MESSAGE_BANDWIDTH: f64 = 3.8e11;
+/// The same of a message of a pipeline on its way from card to card. Copy engines move twice as many, and schedules in which cards wait for messages
+/// take as long as if they did not: with this `eager_1f1b` is split over four cards about where it was measured to be fastest
+/// (`benches/results/2026-11-28-h200x4-rows-in-place.log`).
+pub(super) const MESSAGE_BANDWIDTH: f64 = 1.9e11;
 /// Bytes of a message that a card takes out of where it came in a second: each is read once from its memory and written once into it. Of two H100 that
 /// take turns, a step in which 16 messages are 131 MB longer each takes 13.1 ms longer (`benches/results/2026-11-28-h100x4-messages.log`), cutting a block included.
 pub(super) const UNPACKING_BANDWIDTH: f64 = 1.2e12;

@@ -40,7 +40,7 @@ impl Broadcast {
         peers: &Arc<Peers>,
         landing: Landing,
     ) -> Result<Self, String> {
-        let copies = CopyStream::new(gpu, peers, landing.rank, landing.words + landing.ready)?;
+        let copies = CopyStream::new(gpu, peers, [landing.rank, 0], landing.words + landing.ready)?;
         Ok(Self { copies, landing })
     }
 

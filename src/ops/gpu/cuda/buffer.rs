@@ -133,6 +133,13 @@ impl Buffer {
         place.map(|place| place.resource().ptr).map_err(|error| error.to_string())
     }
 
+    /// Bytes from where `other` lies to where it does, which are negative where it lies in front; `None` where they are of different allocations.
+    pub(super) fn behind(&self, other: &Self) -> Option<i64> {
+        let (own, other) = (self.device_memory(), other.device_memory());
+        let same = Arc::ptr_eq(&own.origin, &other.origin);
+        same.then(|| own.around[0] as i64 - other.around[0] as i64)
+    }
+
     /// The same for a launch.
     pub(super) fn binding(&self) -> BufferBinding {
         let DeviceMemory { origin, around: [before, behind] } = self.device_memory();

@@ -35,7 +35,8 @@ pub(in crate::ops::gpu) struct CopyStream {
 }
 
 impl CopyStream {
-    /// One of the card `gpu`, which has the place `rank` among `peers`. The word that lies so many bytes behind the beginning of its part is 0.
+    /// One of the card `gpu`, which has the place `rank` among `peers`, for what travels in this `lane`. The word that lies so many bytes behind the
+    /// beginning of its part is 0.
     ///
     /// # Errors
     ///
@@ -43,14 +44,14 @@ impl CopyStream {
     pub(in crate::ops::gpu) fn new(
         gpu: &Gpu,
         peers: &Arc<Peers>,
-        rank: usize,
+        [rank, lane]: [usize; 2],
         word: usize,
     ) -> Result<Self, String> {
         let stream = CudaContext::new(gpu.index()).and_then(|context| {
             context.bind_to_thread()?;
-            // Streams of one priority can share a queue of the card's: kernels would wait for copies there.
-            let (_, greatest) = result::stream::get_priority_range()?;
-            context.new_stream_with_priority(greatest)
+            // Streams of one priority can share a queue of the card's: kernels, or other copies, would wait there for what these wait for.
+            let (least, greatest) = result::stream::get_priority_range()?;
+            context.new_stream_with_priority((greatest + lane as i32).min(least))
         });
         let stream = stream.map_err(|error: DriverError| error.to_string())?;
         let copies = Self { stream, peers: Arc::clone(peers) };

@@ -18,6 +18,8 @@ pub(in crate::ops::gpu) struct Outgoing {
 pub(in crate::ops::gpu) struct Way {
     pub from: usize,
     pub to: usize,
+    /// Messages of another lane do not wait for these.
+    pub lane: usize,
     /// Where a message comes.
     pub inbox: usize,
     /// Of the card that sends: the number of the last message that is there, of the last one that has left, and of the last one that
@@ -40,7 +42,7 @@ impl Outgoing {
         peers: &Arc<Peers>,
         way: Way,
     ) -> Result<Self, String> {
-        Ok(Self { copies: CopyStream::new(gpu, peers, way.from, way.ready)?, way })
+        Ok(Self { copies: CopyStream::new(gpu, peers, [way.from, way.lane], way.ready)?, way })
     }
 
     /// Takes message `number`, which are these rows of each of `parts`, to the other card when they are there, and when that one has taken out the
@@ -57,11 +59,21 @@ impl Outgoing {
         number: u32,
         before: Option<u32>,
     ) -> Result<(), String> {
-        let address = |(part, rows): &(&Buffer, PitchedRows)| {
-            part.address(gpu.client()).map(|address| (address, *rows))
+        // Asking waits each time.
+        let mut known: Vec<(u64, &Buffer)> = Vec::new();
+        let mut address = |part| {
+            let beside = known.last().and_then(|(address, last): &(u64, &Buffer)| {
+                address.checked_add_signed(Buffer::behind(part, last)?)
+            });
+            let address = beside.map_or_else(|| part.address(gpu.client()), Ok)?;
+            known.push((address, part));
+            Ok::<u64, String>(address)
         };
-        let parts = parts.iter().map(address).collect::<Result<Vec<_>, String>>()?;
-        let Way { from, to, inbox, ready, copied, taken, arrived } = self.way;
+        let parts = parts
+            .iter()
+            .map(|(part, rows)| Ok((address(part)?, *rows)))
+            .collect::<Result<Vec<_>, String>>()?;
+        let Way { from, to, inbox, ready, copied, taken, arrived, .. } = self.way;
         let copies = &self.copies;
         let asked = copies.wait(from, ready, number).and_then(|()| {
             before.map_or(Ok(()), |before| copies.wait(from, taken, before))?;
