@@ -117,6 +117,44 @@ fn norms_between_convolutions_of_many_pixels_take_no_launch_of_their_own() {
     assert!(launched(Precision::Tf32, 64, true));
 }
 
+/// Where a block is cut before each of its layers, its parts multiply as often as it does whole, and read and write as much but for what puts together
+/// the statistics of a layer's channels.
+#[test]
+fn a_block_that_is_cut_computes_nothing_twice() {
+    for norm in ["batch", "group"] {
+        let model =
+            format!("[densenet]\ngrowth = 32\nblocks = [4, 3]\nstem = 64\nnorm = \"{norm}\"");
+        let config: ModelConfig = toml::from_str(&model).expect("a model");
+        let whole = config.resolve([1, 320, 320]).expect("a network");
+        let cut = whole.cut(|_| true);
+        assert_eq!(cut.layers().len(), whole.layers().len() + 3 + 2);
+        let work = |network: &crate::model::Network| {
+            let (precision, dense_layers) = (Precision::Bf16, DenseLayers::Keep);
+            let on =
+                Target { cuda: true, hopper: true, cpu: Cpu::ASSUMED, precision, dense_layers };
+            let mut shape = crate::memory::ActivationShape::Map([64, 1, 320, 320]);
+            let mut all = [0.0; 4];
+            for spec in network.stages(precision, dense_layers, &[]) {
+                let found = spec.footprint(&shape, &on);
+                let of_stage = [
+                    found.forward_flops,
+                    found.backward_flops,
+                    found.forward_traffic,
+                    found.backward_traffic,
+                ];
+                all.iter_mut().zip(of_stage).for_each(|(all, of_stage)| *all += of_stage);
+                shape = spec.output(&shape);
+            }
+            all
+        };
+        let (whole, cut) = (work(&whole), work(&cut));
+        assert_eq!(whole[..2], cut[..2], "{norm}: products");
+        for (whole, cut) in whole[2..].iter().zip(&cut[2..]) {
+            assert!((0.99..1.01).contains(&(cut / whole)), "{norm}: {cut} of {whole} bytes");
+        }
+    }
+}
+
 /// What is not kept of 1×1 convolutions is computed again by the kernels that computed it first: others may give
 /// other bits.
 #[test]
