@@ -147,7 +147,7 @@ fn dense_blocks_are_cut_where_devices_wait_for_each_other_otherwise() {
         assert!(together < 0.93 * whole, "{together} {whole}");
         assert!(!is_cut(&of("sequential", cards, "'auto'").0));
     }
-    // Devices that wait for long messages are better off with whole blocks.
+    // Devices that wait for messages are planned to do better with whole blocks.
     assert!(!is_cut(&of("1f1b", 4, "'auto'").0));
     // Another way to work at once changes nothing.
     for cards in [2, 4] {

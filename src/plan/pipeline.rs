@@ -290,7 +290,8 @@ fn balanced(
     }
 }
 
-/// By what share steps must be faster for a dense block to be cut, which makes messages long. By `1f1b` over four cards it was measured to make them slower.
+/// By what share steps must be faster for a dense block to be cut, which makes messages long. By `1f1b` over four cards such steps took
+/// longer than planned.
 const CUTS: f64 = 0.03;
 
 /// How many splits near one that is good are tried.
@@ -458,7 +459,7 @@ impl Balance<'_> {
     /// message before its first one, and that which comes back behind its last.
     fn seconds_of(&self, each: &EachStage, seconds: &[f64], range: Range<usize>) -> f64 {
         let work: f64 = seconds[range.clone()].iter().sum();
-        let number = self.plan.memory.precision.activations().size() as f64;
+        let number = self.settings.precision.activations().size() as f64;
         let before = range.start.checked_sub(1);
         let behind = Some(range.end - 1).filter(|last| last + 1 < each.names.len());
         let messages = before.into_iter().chain(behind);
