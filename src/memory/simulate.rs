@@ -359,6 +359,28 @@ mod tests {
         assert_eq!(again.course[2].0, 1 + 3 + 8);
     }
 
+    /// A card's output is there until the next one has been offered, or its gradient has come.
+    #[test]
+    fn what_a_card_sends_takes_its_memory_until_it_has_left() {
+        use crate::memory::PipelinePart;
+        use crate::parallel::{PipelinePlace, PipelineSchedule};
+        let place = PipelinePlace { rank: 0, ranks: 2, schedule: PipelineSchedule::Gpipe };
+        let part = PipelinePart { place, returns: false };
+        let schedule = Schedule::in_pipeline(part, 0, &CheckpointPlan::keep_all(1), 1, 2);
+        let stage = Footprint { output: 100, saved: 1, ..Footprint::default() };
+        let in_use = |holds_sent: bool| {
+            let surroundings = Surroundings { holds_sent, ..NOTHING };
+            let course = simulate(&schedule, &[stage], &surroundings, &SPEED).course;
+            let of_messages = schedule.operations.iter().zip(course).filter(|(operation, _)| {
+                matches!(operation.action, Action::Send(_) | Action::Receive(_))
+            });
+            of_messages.map(|(_, (live, _))| live).collect::<Vec<_>>()
+        };
+        // Two are sent, and two gradients come, each of one byte.
+        assert_eq!(in_use(false), [1, 2, 3, 2]);
+        assert_eq!(in_use(true), [101, 102, 103, 2]);
+    }
+
     #[test]
     fn after_a_step_only_gradients_are_left() {
         let with = Footprint { parameter_gradients: 7, ..stage(3) };
