@@ -210,6 +210,8 @@ int cuGetErrorString(int error, const char **text) {
 /* Memory. */
 int cuMemAlloc_v2(Address *at, size_t bytes) { return take(at, bytes); }
 int cuMemAllocAsync(Address *at, size_t bytes, void *stream) { return take(at, bytes); }
+int cuDeviceGetMemPool(void **pool, int device) { return handle(pool); }
+int cuMemPoolSetAccess(void *pool, const void *access, size_t number) { return OK; }
 int cuMemFree_v2(Address at) { return give_back(at); }
 int cuMemFreeAsync(Address at, void *stream) { return give_back(at); }
 int cuMemAllocHost_v2(void **at, size_t bytes) { return take_pinned(at, bytes); }
@@ -235,7 +237,6 @@ int cuStreamWaitValue32_v2(void *stream, Address at, unsigned value, unsigned fl
 int cuMemcpyHtoDAsync_v2(Address to, const void *from, size_t bytes, void *stream) { return OK; }
 int cuMemcpyHtoD_v2(Address to, const void *from, size_t bytes) { return OK; }
 int cuMemcpyDtoDAsync_v2(Address to, Address from, size_t bytes, void *stream) { return OK; }
-int cuMemcpy2DAsync_v2(const void *copy, void *stream) { return OK; }
 int cuMemcpyDtoHAsync_v2(void *to, Address from, size_t bytes, void *stream) { memset(to, 0, bytes); return OK; }
 int cuMemcpyDtoH_v2(void *to, Address from, size_t bytes) { memset(to, 0, bytes); return OK; }
 int cuMemsetD8Async(Address at, unsigned char value, size_t bytes, void *stream) { return OK; }

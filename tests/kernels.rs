@@ -9,7 +9,7 @@ use trainer::model::{
 };
 use trainer::ops::gpu::{
     ADAM_STEP, BCE, DryGpu, Gpu, Kernel, Kernels, MOVING_AVERAGE, Over, SGD_STEP, STEP_FACTOR,
-    SUMS_OF_SQUARES, message_kernels,
+    SUMS_OF_SQUARES, message_kernel,
 };
 
 /// Networks that between them launch everything: of each family, with widths that fill whole tiles and
@@ -138,8 +138,8 @@ fn kernels() -> BTreeMap<(&'static str, String), Kernel> {
         BCE.clone(),
         ADAM_STEP.clone(),
         SGD_STEP.clone(),
+        message_kernel(),
     ];
-    all.extend(message_kernels());
     for (model, channels) in networks() {
         for precision in PRECISIONS {
             for hopper in [false, true] {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Plain tools of the whole crate, each with those of them that it uses.
 const GROUND: [(&str, &[&str]); 9] = [
@@ -98,6 +99,15 @@ fn burns_own_convolutions_and_products_are_called_where_there_are_no_others() {
     let callers = sources.filter(|(_, code)| slow.iter().any(|name| calls(code, name)));
     let callers: Vec<PathBuf> = callers.map(|(path, _)| path).collect();
     assert_eq!(callers, [Path::new("ops/matmul.rs")]);
+}
+
+/// Steps are tried on it where there is no card.
+#[test]
+fn the_driver_that_computes_nothing_compiles() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/stub_cuda.c");
+    let compiled = Command::new("cc").args(["-fsyntax-only", "-std=gnu11"]).arg(file).output();
+    let compiled = compiled.expect("Rust links by `cc`");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
 }
 
 /// Clippy sees that each has its reason.

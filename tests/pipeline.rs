@@ -136,7 +136,8 @@ fn dense_blocks_are_cut_where_devices_wait_for_each_other_otherwise() {
     let is_cut = |begins: &[String]| begins.iter().any(|name| name.contains(".denselayer"));
     for (cards, schedule, whole) in [
         (2, "1f1b", "['denseblock2']"),
-        (4, "eager_1f1b", "['denseblock1','denseblock2','denseblock3']"),
+        (4, "1f1b", "['denseblock2','denseblock3','denseblock4']"),
+        (4, "eager_1f1b", "['denseblock2','denseblock3','denseblock4']"),
     ] {
         let (begins, seconds, together) = of(schedule, cards, "'auto'");
         assert!(is_cut(&begins), "{begins:?}");
@@ -147,8 +148,6 @@ fn dense_blocks_are_cut_where_devices_wait_for_each_other_otherwise() {
         assert!(together < 0.93 * whole, "{together} {whole}");
         assert!(!is_cut(&of("sequential", cards, "'auto'").0));
     }
-    // Devices that wait for messages are planned to do better with whole blocks.
-    assert!(!is_cut(&of("1f1b", 4, "'auto'").0));
     // Another way to work at once changes nothing.
     for cards in [2, 4] {
         assert_eq!(of("gpipe", cards, "'auto'").0, of("1f1b", cards, "'auto'").0);
@@ -524,55 +523,60 @@ fn a_plan_tells_what_each_device_has_and_takes() {
     assert!(slowest < 0.6 * one, "{slowest} {one}");
 }
 
-/// Milliseconds measured on H100 of steps of eight micro-batches of so many images: 64 of them on two and four
-/// (`benches/results/2026-11-26-h100x4-cuts.log`), 16 on two (`…/2026-11-25-h100x2-pipelines-and-peers.log`). With 16 a step waits for
-/// the host, and took 53.6 ms on another machine, 8% less. Whole blocks over four cards, 50.4 and 49.2 ms, are planned 12% to 15% too long.
+/// Milliseconds measured on two and four H200 of steps of DenseNet-121 with eight micro-batches of 64 images, which take one of them 90.2 ms
+/// (`benches/results/2026-11-28-h200x2-landing.log`, `…x4-landing.log`). An H100, of which times are planned, takes 101.4 ms.
 #[test]
-fn a_step_over_several_cards_is_planned_to_take_what_was_measured() {
-    const FIVE: &str = "denseblock1.denselayer5";
-    let measured: [(&str, usize, &[&str], f64); 13] = [
-        ("sequential", 64, &["denseblock2"], 108.24),
-        ("gpipe", 64, &["denseblock2"], 72.10),
-        ("1f1b", 64, &["denseblock2"], 72.64),
-        ("gpipe", 64, &["denseblock2.denselayer8"], 64.44),
-        ("1f1b", 64, &["denseblock2.denselayer8"], 64.17),
-        ("1f1b", 64, &["denseblock2", "denseblock3", "denseblock4"], 45.49),
-        ("1f1b", 64, &[FIVE, "denseblock2.denselayer5", "denseblock3.denselayer10"], 44.65),
-        ("gpipe", 64, &[FIVE, "denseblock2.denselayer5", "denseblock3.denselayer10"], 45.79),
-        ("1f1b", 64, &[FIVE, "denseblock2.denselayer3", "denseblock3.denselayer8"], 46.59),
-        ("sequential", 64, &[FIVE], 117.61),
-        ("sequential", 16, &["denseblock3"], 71.47),
-        ("gpipe", 16, &["denseblock3"], 58.14),
-        ("1f1b", 16, &["denseblock3"], 57.97),
+fn several_cards_are_planned_to_be_as_much_faster_than_one_as_was_measured() {
+    const ONE: f64 = 90.2;
+    let whole = [2, 3, 4].map(|block| format!("denseblock{block}"));
+    let cut = |first: usize, second: usize, third: usize| {
+        [(1, first), (2, second), (3, third)]
+            .map(|(block, layer)| format!("denseblock{block}.denselayer{layer}"))
+    };
+    let in_two = |block: usize, layer: usize| vec![format!("denseblock{block}.denselayer{layer}")];
+    let measured = [
+        ("1f1b", in_two(2, 7), 54.36),
+        ("gpipe", in_two(2, 7), 54.85),
+        ("eager_1f1b", in_two(2, 10), 52.21),
+        ("1f1b", in_two(2, 6), 56.45),
+        ("eager_1f1b", in_two(2, 6), 56.40),
+        ("1f1b", in_two(1, 6), 70.48),
+        ("eager_1f1b", in_two(1, 6), 70.62),
+        ("eager_1f1b", cut(5, 8, 15).to_vec(), 33.66),
+        ("eager_1f1b", cut(5, 7, 14).to_vec(), 34.55),
+        ("eager_1f1b", cut(6, 9, 15).to_vec(), 34.13),
+        ("eager_1f1b", cut(5, 5, 10).to_vec(), 37.59),
+        ("eager_1f1b", cut(5, 7, 13).to_vec(), 35.44),
+        ("eager_1f1b", cut(4, 6, 12).to_vec(), 36.08),
+        ("eager_1f1b", whole.to_vec(), 36.33),
+        ("1f1b", cut(5, 8, 15).to_vec(), 36.96),
+        ("1f1b", cut(5, 7, 14).to_vec(), 36.79),
+        ("1f1b", cut(6, 9, 15).to_vec(), 38.03),
+        ("1f1b", cut(5, 5, 10).to_vec(), 37.50),
+        ("1f1b", cut(5, 7, 13).to_vec(), 36.75),
+        ("1f1b", cut(4, 6, 12).to_vec(), 36.81),
+        ("1f1b", cut(4, 4, 12).to_vec(), 39.30),
+        ("1f1b", whole.to_vec(), 38.97),
+        ("gpipe", cut(5, 7, 14).to_vec(), 37.84),
     ];
-    for (schedule, images, split, measured) in measured {
+    let seconds = |set: &[String]| {
+        let all = ["memory.micro_batch=64", "train.batch_size=512"].map(str::to_owned);
+        let plan = bench("data_parallel", &[&all, set].concat());
+        Planner::choose(&plan, Machine::ASSUMED).expect("is planned").estimate().seconds
+    };
+    let one = seconds(&["device.use=['cuda:0']".to_owned()]);
+    for (schedule, split, measured) in measured {
         let cards: Vec<String> = (0..=split.len()).map(|card| format!("cuda:{card}")).collect();
-        let set = [
+        let found = seconds(&[
             format!("device.use={cards:?}"),
             format!("parallel.pipeline={{schedule=\"{schedule}\",split={split:?}}}"),
-            format!("memory.micro_batch={images}"),
-            format!("train.batch_size={}", 8 * images),
-        ];
-        let summary = PlanSummary::new(&bench("data_parallel", &set), &Machine::ASSUMED)
-            .expect("a right policy");
-        let found = summary.pipeline.expect("a pipeline");
-        let begins: Vec<&str> =
-            found.devices[1..].iter().map(|one| one.stages[0].as_str()).collect();
-        assert_eq!(begins, split, "where it was split when it was measured");
-        // 128 channels of 40×40 and 256 of 20×20.
-        let values = match split {
-            ["denseblock2"] => Some(128 * 1600),
-            ["denseblock3"] => Some(256 * 400),
-            _ => None,
-        };
-        if let Some(values) = values {
-            // In 2 bytes, forward and back, eight times.
-            let sent = 8 * images as u64 * values * 2;
-            assert!(found.devices.iter().all(|one| one.sends_in_step == sent));
-        }
-        let off = 1e3 * found.seconds / measured - 1.0;
-        let planned = 1e3 * found.seconds;
-        assert!(off.abs() < 0.1, "{schedule} {split:?}: {planned} of {measured} ms, {off:+.3}");
+        ]);
+        let (planned, measured) = (one / found, ONE / measured);
+        let off = planned / measured - 1.0;
+        assert!(
+            off.abs() < 0.08,
+            "{schedule} {split:?}: {planned:.3} × of {measured:.3}, {off:+.3}"
+        );
     }
 }
 

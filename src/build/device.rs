@@ -255,6 +255,7 @@ mod cuda {
     use std::sync::{Arc, Mutex, PoisonError};
 
     use cubecl_server::config::cache::CacheConfig;
+    use cubecl_server::config::memory::CudaAllocator;
     use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
     use cudarc::driver::sys::{CUlimit, CUresult};
     use cudarc::driver::{CudaContext, DriverError};
@@ -336,18 +337,21 @@ mod cuda {
         contained(|| cudarc::nvrtc::compile_ptx("").map(drop))
             .map_err(|_| missing("the library NVRTC was not found".to_owned()))?
             .map_err(|error| missing(format!("the library NVRTC does not work: {error:?}")))?;
-        keep_kernels();
+        set_up_cubecl();
         hand_over_generated(index);
         Ok(Device::cuda(index))
     }
 
-    /// Compiled kernels stay in the user's cache folder for later processes, unless the settings
-    /// were read already; a `cubecl.toml` still decides about everything else. The settings are the
+    /// Compiled kernels stay in the user's cache folder for later processes, and where there are several cards, their copy engines can be let
+    /// reach each other's memory, unless the settings were read already; a `cubecl.toml` still decides about everything else. The settings are the
     /// process's, and the same for every device.
-    fn keep_kernels() {
+    fn set_up_cubecl() {
         let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
         config.compilation.cache = true;
         config.environment.path = CacheConfig::Global;
+        if CudaContext::device_count().is_ok_and(|cards| cards > 1) {
+            config.memory.cuda.allocator = CudaAllocator::Async;
+        }
         CubeClRuntimeConfig::try_set(config);
     }
 }

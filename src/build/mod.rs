@@ -354,7 +354,7 @@ fn trainer(
     let parts = planner.stages_of_devices();
     let depth = parts.len();
     let exchanges = exchanges(&devices, depth, &planner)?;
-    let messages = messages(&devices, depth, &planner)?;
+    let messages = messages(&devices, depth)?;
     let cards = devices.len() > 1 && is_gpu(&devices[0]);
     let threads = cards.then(|| parallel::threads(devices.len())).transpose();
     let threads = threads.map_err(|error| BuildError::Cards(error.to_string()))?;
@@ -446,24 +446,19 @@ fn exchanges(
 
 /// What the cards of each copy of the model send each other activations and gradients by, where there are several.
 #[cfg(feature = "cuda")]
-fn messages(
-    devices: &[Device],
-    depth: usize,
-    planner: &Planner,
-) -> Result<Vec<Exchanges>, BuildError> {
+fn messages(devices: &[Device], depth: usize) -> Result<Vec<Exchanges>, BuildError> {
     let cards: Vec<Gpu> = devices.iter().filter_map(Gpu::of).collect();
     // The kernels' addresses are those of so many cards.
     if !(2..=MOST_CARDS).contains(&depth) || cards.is_empty() {
         return Ok(Vec::new());
     }
-    let longest = planner.longest_message() as usize;
-    let column = |cards: &[Gpu]| Exchanges::between(cards, longest).map_err(BuildError::Cards);
+    let column = |cards: &[Gpu]| Exchanges::between(cards).map_err(BuildError::Cards);
     cards.chunks(depth).map(column).collect()
 }
 
 /// There are no cards without CUDA.
 #[cfg(not(feature = "cuda"))]
-fn messages(_: &[Device], _: usize, _: &Planner) -> Result<Vec<Exchanges>, BuildError> {
+fn messages(_: &[Device], _: usize) -> Result<Vec<Exchanges>, BuildError> {
     Ok(Vec::new())
 }
 

@@ -12,7 +12,7 @@ use crate::loss::LossConfig;
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::{
     BCE, Compiler, Gpu, Kernel, Kernels, MOVING_AVERAGE, STEP_FACTOR, SUMS_OF_SQUARES,
-    message_kernels,
+    message_kernel,
 };
 use crate::plan::{Plan, Planner};
 use crate::screen::{bar_target, tell_progress};
@@ -45,7 +45,7 @@ fn kernels(plan: &Plan, planner: &Planner, gpu: &Gpu) -> Vec<Kernel> {
         kernels.push(BCE.clone());
     }
     if plan.depth() > 1 {
-        kernels.extend(message_kernels());
+        kernels.push(message_kernel());
     }
     if plan.copies() > 1 {
         let element = planner.settings().precision.element();

@@ -45,6 +45,11 @@ impl<'a> StepKey<'a> {
         Self { seed, step, parts, synced: None, row: None }
     }
 
+    /// Images of a micro-batch, where there is one of this number.
+    pub fn images(&self, micro: usize) -> Option<usize> {
+        self.parts.get(micro).map(|part| part.images.len())
+    }
+
     /// The pass of a micro-batch.
     pub fn pass(&self, purpose: Purpose, micro: usize) -> Pass {
         let part = &self.parts[micro];
@@ -197,7 +202,7 @@ pub fn train_part(
                 link.expect(LINKED).send(flow, micro, sent);
             }
             Action::Receive(flow) => {
-                let received = link.expect(LINKED).receive(flow, micro);
+                let received = link.expect(LINKED).receive(flow, micro, key.images(micro + 1));
                 places.flowing(flow).insert(micro, received);
             }
         }

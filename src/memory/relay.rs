@@ -19,10 +19,10 @@ pub struct DrivenDevice {
 /// Seconds that a message between two devices of a pipeline takes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MessageTime {
-    /// In which the device that receives it takes it out of where it came: nothing else is computed there meanwhile.
-    pub unpacking: f64,
     /// From one device to the other, beside what both compute.
     pub travelling: f64,
+    /// By which the work of each of the two takes longer.
+    pub of_work: f64,
 }
 
 /// Where a device and its thread are in time.
@@ -32,6 +32,15 @@ struct Clock {
     thread: f64,
     /// When the device has done all that was started.
     device: f64,
+}
+
+/// A message that has come.
+#[derive(Debug, Clone, Copy, Default)]
+struct Came {
+    /// When the device that received it had got so far as to wait for it.
+    awaited: f64,
+    /// When it was there.
+    at: f64,
 }
 
 impl DrivenDevice {
@@ -55,13 +64,16 @@ impl DrivenDevice {
 /// Seconds until the last of the devices of a pipeline has done its schedule. Each waits for what it receives.
 ///
 /// `messages` are those of a micro-batch between a device and the one behind; what comes back takes as long. The thread of the device
-/// that receives waits until the other thread has started that.
+/// that receives waits until the other thread has started that. A message leaves when the one before has come, and the device that
+/// receives it has got so far as to wait for that one.
 ///
 /// # Panics
 ///
 /// When a device waits for what no other sends.
 pub fn seconds_together(devices: &[DrivenDevice], messages: &[MessageTime]) -> f64 {
-    let mut arrives: BTreeMap<(usize, bool, usize), Clock> = BTreeMap::new();
+    // When a message was there, by where it goes; and the last one of each direction to come.
+    let mut sent: BTreeMap<(usize, bool, usize), Clock> = BTreeMap::new();
+    let mut came: BTreeMap<(usize, bool), Came> = BTreeMap::new();
     let mut next = vec![0; devices.len()];
     let mut clocks = vec![Clock::default(); devices.len()];
     loop {
@@ -73,11 +85,15 @@ pub fn seconds_together(devices: &[DrivenDevice], messages: &[MessageTime]) -> f
                 match action {
                     Action::Receive(flow) => {
                         let is_value = flow == Flow::Value;
-                        let Some(sent) = arrives.get(&(rank, is_value, micro)) else { break };
-                        let message = messages[if is_value { rank - 1 } else { rank }];
+                        let Some(sent) = sent.get(&(rank, is_value, micro)) else { break };
                         clock.thread = clock.thread.max(sent.thread);
-                        let arrived = clock.device.max(clock.thread).max(sent.device);
-                        clock.device = arrived + message.unpacking;
+                        clock.device = clock.device.max(clock.thread);
+                        let before = came.get(&(rank, is_value)).copied().unwrap_or_default();
+                        let leaves = sent.device.max(before.awaited).max(before.at);
+                        let message = messages[if is_value { rank - 1 } else { rank }];
+                        let at = leaves + message.travelling;
+                        came.insert((rank, is_value), Came { awaited: clock.device, at });
+                        clock.device = clock.device.max(at) + message.of_work;
                     }
                     Action::Send(flow) => {
                         let is_value = flow == Flow::Value;
@@ -85,9 +101,8 @@ pub fn seconds_together(devices: &[DrivenDevice], messages: &[MessageTime]) -> f
                             true => (rank + 1, messages[rank]),
                             false => (rank - 1, messages[rank - 1]),
                         };
-                        clock.device = clock.device.max(clock.thread);
-                        let there = clock.device + message.travelling;
-                        arrives.insert((to, is_value, micro), Clock { device: there, ..*clock });
+                        clock.device = clock.device.max(clock.thread) + message.of_work;
+                        sent.insert((to, is_value, micro), *clock);
                     }
                     _ => {
                         clock.thread += driven.start(operation);
@@ -124,7 +139,7 @@ mod tests {
         loss_workspace: 0,
         loss_gradient: 1,
         step_workspace: 0,
-        holds_sent: false,
+        by_copy_engines: false,
     };
 
     fn run(
@@ -132,7 +147,7 @@ mod tests {
         ranks: usize,
         micros: usize,
         start: f64,
-        message: MessageTime,
+        travelling: f64,
     ) -> (f64, Vec<u64>) {
         let stage = Footprint {
             output: 1,
@@ -152,13 +167,14 @@ mod tests {
             })
             .collect();
         let peaks = devices.iter().map(|driven| driven.alone.peak).collect();
+        let message = MessageTime { travelling, of_work: 0.0 };
         (seconds_together(&devices, &vec![message; ranks - 1]), peaks)
     }
 
     #[test]
     fn devices_of_equal_stages_take_the_time_that_is_published() {
         for (ranks, micros) in (1..5).flat_map(|ranks| (1..9).map(move |micros| (ranks, micros))) {
-            let seconds = |schedule| run(schedule, ranks, micros, 0.0, MessageTime::default()).0;
+            let seconds = |schedule| run(schedule, ranks, micros, 0.0, 0.0).0;
             let (p, m) = (ranks as f64, micros as f64);
             // GPipe, section 2.3, and PipeDream-2BW, section 2; a stage takes 3 forward and back.
             for schedule in AT_ONCE {
@@ -172,7 +188,7 @@ mod tests {
     fn a_device_keeps_the_micro_batches_that_its_schedule_has_on_their_way() {
         for (ranks, micros) in (2..5).flat_map(|ranks| (1..9).map(move |micros| (ranks, micros))) {
             for schedule in AT_ONCE {
-                let (_, peaks) = run(schedule, ranks, micros, 0.0, MessageTime::default());
+                let (_, peaks) = run(schedule, ranks, micros, 0.0, 0.0);
                 for (rank, peak) in peaks.into_iter().enumerate() {
                     let alive = PipelinePlace { rank, ranks, schedule }.alive(micros) as u64;
                     // Beside what each keeps (10) there are an input, an output and a gradient at most, and
@@ -186,18 +202,13 @@ mod tests {
     /// There are four messages.
     #[test]
     fn what_is_on_its_way_is_waited_for() {
-        let message = MessageTime { unpacking: 0.5, travelling: 2.5 };
-        let one = run(PipelineSchedule::Sequential, 3, 1, 0.0, message).0;
-        assert_eq!(one, 9.0 + 4.0 * (2.5 + 0.5));
+        assert_eq!(run(PipelineSchedule::Sequential, 3, 1, 0.0, 2.5).0, 9.0 + 4.0 * 2.5);
     }
 
     /// The first device waits for the last message there and back alone.
     #[test]
     fn messages_travel_beside_work() {
-        let seconds = |travelling| {
-            let message = MessageTime { unpacking: 0.0, travelling };
-            run(PipelineSchedule::Gpipe, 2, 4, 0.0, message).0
-        };
+        let seconds = |message| run(PipelineSchedule::Gpipe, 2, 4, 0.0, message).0;
         assert_eq!(seconds(0.25) - seconds(0.0), 0.5, "there and back once");
     }
 
@@ -207,10 +218,10 @@ mod tests {
         for schedule in AT_ONCE {
             for (ranks, micros) in (2..5).flat_map(|ranks| (1..9).map(move |m| (ranks, m))) {
                 let (p, m) = (ranks as f64, micros as f64);
-                let found = run(schedule, ranks, micros, 4.0, MessageTime::default()).0;
+                let found = run(schedule, ranks, micros, 4.0, 0.0).0;
                 assert_eq!(found, 12.0 * (m + p - 1.0), "{schedule:?} {ranks} {micros}");
                 // Where work takes as long as its start it is done as soon.
-                let found = run(schedule, ranks, micros, 1.0, MessageTime::default()).0;
+                let found = run(schedule, ranks, micros, 1.0, 0.0).0;
                 assert_eq!(found, 3.0 * (m + p - 1.0));
             }
         }

@@ -20,8 +20,9 @@ pub struct Surroundings {
     pub loss_gradient: u64,
     /// The most bytes in use while the optimizer takes its step, beyond those before.
     pub step_workspace: u64,
-    /// Whether what was sent to another device lies where it was until it is known to have left, as on cards.
-    pub holds_sent: bool,
+    /// Whether copy engines take what is sent to another device, as between cards: it lies where it was until it is known to have left, and there is
+    /// memory for the next message when one is received.
+    pub by_copy_engines: bool,
 }
 
 /// How fast a device is.
@@ -111,6 +112,9 @@ pub fn simulate(
     let mut leaving: Option<(AsideKey, Vec<DryBuffer>)> = None;
     // The same of the last values and gradients for other devices, and of which micro-batch.
     let mut sent: [Option<(usize, DryBuffer)>; 2] = [None, None];
+    // Memory for the next ones of other devices.
+    let mut expected: [Option<DryBuffer>; 2] = [None, None];
+    let micros = schedule.operations.iter().map(|operation| operation.micro + 1).max();
     let mut gradients: BTreeMap<usize, DryBuffer> = BTreeMap::new();
     let (mut work, mut recomputation, mut waiting) = (0.0, 0.0, 0.0);
     // When the device has done its work and each direction of the link is free.
@@ -266,20 +270,30 @@ pub fn simulate(
                     Flow::Value => forward.remove(&micro).map(|value| value.block),
                     Flow::Gradient => back.remove(&micro),
                 };
-                let held = block.filter(|_| surroundings.holds_sent);
+                let held = block.filter(|_| surroundings.by_copy_engines);
                 sent[flow as usize] = held.map(|block| (micro, block));
             }
-            Action::Receive(Flow::Value) => {
-                // A dense block takes it where it comes.
-                let roomy = surroundings.holds_sent && footprint.output_in_input;
-                let bytes = if roomy { footprint.output } else { surroundings.input };
-                forward.insert(micro, Value { block: memory.take(bytes), roomy });
-            }
-            Action::Receive(Flow::Gradient) => {
-                back.insert(micro, memory.take(surroundings.loss_gradient));
-                // The values that it is of have left.
-                let values = &mut sent[Flow::Value as usize];
-                *values = values.take().filter(|(sent, _)| *sent > micro);
+            Action::Receive(flow) => {
+                // A dense block takes values where they come.
+                let roomy = surroundings.by_copy_engines && footprint.output_in_input;
+                let bytes = match flow {
+                    Flow::Value if roomy => footprint.output,
+                    Flow::Value => surroundings.input,
+                    Flow::Gradient => surroundings.loss_gradient,
+                };
+                let expected = &mut expected[flow as usize];
+                let block = expected.take().unwrap_or_else(|| memory.take(bytes));
+                let follows = surroundings.by_copy_engines && Some(micro + 1) < micros;
+                *expected = follows.then(|| memory.take(bytes));
+                match flow {
+                    Flow::Value => drop(forward.insert(micro, Value { block, roomy })),
+                    Flow::Gradient => {
+                        back.insert(micro, block);
+                        // The values that it is of have left.
+                        let values = &mut sent[Flow::Value as usize];
+                        *values = values.take().filter(|(sent, _)| *sent > micro);
+                    }
+                }
             }
         }
         course.push((memory.live(), memory.peak()));
@@ -302,7 +316,7 @@ mod tests {
         loss_workspace: 0,
         loss_gradient: 1,
         step_workspace: 0,
-        holds_sent: false,
+        by_copy_engines: false,
     };
     const SPEED: Speed = Speed { flops: 1.0, bandwidth: 1.0, link: 1.0, layer: 0.0 };
 
@@ -359,7 +373,8 @@ mod tests {
         assert_eq!(again.course[2].0, 1 + 3 + 8);
     }
 
-    /// A card's output is there until the next one has been offered, or its gradient has come.
+    /// A card's output is there until the next one has been offered, or its gradient has come. There is memory for the second gradient from the
+    /// first on.
     #[test]
     fn what_a_card_sends_takes_its_memory_until_it_has_left() {
         use crate::memory::PipelinePart;
@@ -368,8 +383,8 @@ mod tests {
         let part = PipelinePart { place, returns: false };
         let schedule = Schedule::in_pipeline(part, 0, &CheckpointPlan::keep_all(1), 1, 2);
         let stage = Footprint { output: 100, saved: 1, ..Footprint::default() };
-        let in_use = |holds_sent: bool| {
-            let surroundings = Surroundings { holds_sent, ..NOTHING };
+        let in_use = |by_copy_engines: bool| {
+            let surroundings = Surroundings { by_copy_engines, ..NOTHING };
             let course = simulate(&schedule, &[stage], &surroundings, &SPEED).course;
             let of_messages = schedule.operations.iter().zip(course).filter(|(operation, _)| {
                 matches!(operation.action, Action::Send(_) | Action::Receive(_))
@@ -378,7 +393,7 @@ mod tests {
         };
         // Two are sent, and two gradients come, each of one byte.
         assert_eq!(in_use(false), [1, 2, 3, 2]);
-        assert_eq!(in_use(true), [101, 102, 103, 2]);
+        assert_eq!(in_use(true), [101, 102, 104, 2]);
     }
 
     #[test]

@@ -195,11 +195,7 @@ impl Plan {
         let between = |stage: usize| activation * each.outputs[stage];
         let input =
             if is_first { activation * one * images as u64 } else { between(range.start - 1) };
-        // Cards have room for a message of each neighbour's.
-        let from_before = if is_first { 0 } else { between(range.start - 1) };
-        let from_behind = if is_last { 0 } else { between(range.end - 1) };
-        let messages = if on.cuda { from_before + from_behind } else { 0 };
-        // And for the gradients that the other cards of a batch give it while it computes.
+        // Cards have room for the gradients that the other cards of a batch give them while they compute.
         let others = self.copies() as u64 - 1;
         let gives = on.cuda && others > 0 && weight == NUMBER && self.depth() == 1;
         let gradient_room = if gives { (others * (trained + PADDING)).min(MOST_ROOM) } else { 0 };
@@ -213,13 +209,12 @@ impl Plan {
                 + average
                 + of_stages
                 + batch
-                + messages
                 + gradient_room,
             input,
             loss_workspace,
             loss_gradient,
             step_workspace: step + back,
-            holds_sent: on.cuda,
+            by_copy_engines: on.cuda,
         };
         let moves_saved = stages.iter().map(|stage| stage.moves_saved).collect();
         Costs {
@@ -268,16 +263,22 @@ mod tests {
     const GPU: Machine = Machine { memory: ANY_SIZE, ..Machine::ASSUMED };
     const CPU: Machine = Machine { cuda: false, hopper: false, ..GPU };
 
+    /// Milliseconds of the recorded steps with later kernels (`benches/results/2026-11-28-h200x4-rows-in-place.log`).
+    const MILLISECONDS: [f64; 18] = [
+        12.733, 14.352, 43.061, 70.595, 15.735, 19.426, 12.900, 14.423, 41.471, 46.608, 4.670,
+        10.436, 9.735, 15.051, 12.625, 14.130, 49.422, 55.976,
+    ];
+
     /// What `trainer bench` measured on an H100, and what is predicted for the same commands. Bytes: to a
-    /// thousandth. Seconds: to a tenth, and to a quarter with 8 images, which launches or very large maps bound.
+    /// thousandth. Seconds: to 7%.
     #[test]
     fn fused_steps_are_predicted_as_they_were_measured() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let recorded = include_str!("../../benches/results/2026-11-26-h100-steps.json");
         let recorded: Vec<Value> = serde_json::from_str(recorded).expect("JSON");
-        assert_eq!(recorded.len(), 18);
         let mut faults = Vec::new();
-        for case in &recorded {
+        assert_eq!(recorded.len(), MILLISECONDS.len());
+        for (case, measured_ms) in recorded.iter().zip(MILLISECONDS) {
             let command = case["command"].as_str().expect("a command");
             let path = root.join(command.split(' ').nth(2).expect("a configuration"));
             let set: Vec<String> =
@@ -294,11 +295,9 @@ mod tests {
             if off.abs() >= 1e-3 {
                 faults.push(format!("{command}: {peak} of {measured}, {off:+.4}"));
             }
-            let (ms, measured) = (found.seconds * 1e3, case["ours"]["ms"].as_f64().expect("ms"));
-            let fitted = case["case"].as_str().is_some_and(|case| !case.contains("-b8-"));
-            let (least, most) = if fitted { (0.9, 1.1) } else { (0.8, 1.25) };
-            if !(least..most).contains(&(ms / measured)) {
-                faults.push(format!("{command}: {ms:.2} of {measured:.2} ms"));
+            let ms = found.seconds * 1e3;
+            if (ms / measured_ms - 1.0).abs() >= 0.07 {
+                faults.push(format!("{command}: {ms:.2} of {measured_ms:.2} ms"));
             }
         }
         assert!(faults.is_empty(), "{faults:#?}");

@@ -15,6 +15,16 @@ use crate::memory::{
     Strategy, Surroundings, TradeOff, seconds_together, simulate,
 };
 
+/// What a message of so many bytes takes between two devices of a pipeline. On the CPU what is sent stays where it is.
+pub(super) fn message_time(machine: Machine, bytes: u64) -> MessageTime {
+    let bytes = bytes as f64;
+    let of_cards = MessageTime {
+        travelling: bytes / MESSAGE_BANDWIDTH,
+        of_work: MESSAGE_KERNEL + bytes / MESSAGE_SHARE,
+    };
+    if machine.cuda { of_cards } else { MessageTime::default() }
+}
+
 /// The estimated memory and time of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepEstimate {
@@ -51,22 +61,23 @@ pub struct DeviceEstimate {
 /// its 121 layers, 8 images of 320×320 take 15.3 ms on an H100 and 16 images 13.4 ms on an H200
 /// (`benches/results/2026-11-22-h200x2-pipeline.log`): 126 and 110 µs a layer.
 pub(super) const STARTING: f64 = 1.18e-4;
-/// The same where kernels written for Hopper are fewer: 8 images take 8.91 ms on an H100
-/// (`benches/results/2026-11-22-h100-kernels.log`). Pipelines have not been measured with them.
-pub(super) const STARTING_ON_HOPPER: f64 = 7.4e-5;
+/// The same where kernels written for Hopper are fewer: 8 images take 4.67 ms on an H100
+/// (`benches/results/2026-11-28-h200x4-rows-in-place.log`).
+pub(super) const STARTING_ON_HOPPER: f64 = 3.9e-5;
 /// Bytes a second from card to card: NVLink on a host with H200 (28 MB of gradients of one other card in
 /// 118 µs).
 pub(super) const BANDWIDTH: f64 = 2.4e11;
 /// Bytes a second of the gradients of all cards, and of their sums, where those of other cards have come meanwhile: the 28 and 50 MB of
 /// DenseNet-121 and -169 make steps of four H100 0.19 and 0.36 ms longer (`benches/results/2026-11-27-h100x4-gradients.log`).
 pub(super) const SUM_BANDWIDTH: f64 = 7e11;
-/// The same of a message of a pipeline on its way from card to card. Copy engines move twice as many, and schedules in which cards wait for messages
-/// take as long as if they did not: with this `eager_1f1b` is split over four cards about where it was measured to be fastest
-/// (`benches/results/2026-11-28-h200x4-rows-in-place.log`).
-pub(super) const MESSAGE_BANDWIDTH: f64 = 1.9e11;
-/// Bytes of a message that a card takes out of where it came in a second: each is read once from its memory and written once into it. Of two H100 that
-/// take turns, a step in which 16 messages are 131 MB longer each takes 13.1 ms longer (`benches/results/2026-11-28-h100x4-messages.log`), cutting a block included.
-pub(super) const UNPACKING_BANDWIDTH: f64 = 1.2e12;
+/// The same of a message of a pipeline on its way from card to card: rows of 448 to 2,048 bytes, of which one begins every 512 to 2,048
+/// (`benches/results/2026-11-28-h200x2-landing.log`).
+pub(super) const MESSAGE_BANDWIDTH: f64 = 3.7e11;
+/// Bytes of messages a second by which a card's own work takes longer meanwhile: a kernel that reads and writes memory takes 0.04 ms longer beside a copy of 183 MB
+/// (the same log).
+const MESSAGE_SHARE: f64 = 4.6e12;
+/// Seconds that the kernel takes which tells of a message or of room for one, and waits. So DenseNet-121 is planned to be as much faster on several cards as was measured.
+const MESSAGE_KERNEL: f64 = 2.5e-5;
 /// Bytes of new weights that a card receives in a second where each updates a shard; the copies of its own shards are among
 /// the work. From one model on two H200: a step in which each receives 3.5 GB takes 33 ms longer than with all state on both
 /// (`benches/results/2026-11-26-h200x2-shards.log`), and half the optimizer's work, which is reckoned at 8 ms, is saved.
@@ -420,14 +431,8 @@ impl Estimator {
             DrivenDevice { schedule: known.schedule(tree), alone: taken.clone(), starts }
         };
         let devices: Vec<DrivenDevice> = known.iter().zip(trees).zip(taken).map(driven).collect();
-        let messages = known[1..].iter().map(|known| {
-            let bytes = known.costs.surroundings.input as f64;
-            let of_cards = MessageTime {
-                unpacking: bytes / UNPACKING_BANDWIDTH,
-                travelling: bytes / MESSAGE_BANDWIDTH,
-            };
-            if self.machine.cuda { of_cards } else { MessageTime::default() }
-        });
+        let bytes = known[1..].iter().map(|known| known.costs.surroundings.input);
+        let messages = bytes.map(|bytes| message_time(self.machine, bytes));
         seconds_together(&devices, &messages.collect::<Vec<_>>())
     }
 

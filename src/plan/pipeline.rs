@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::costs::EachStage;
-use super::estimate::{Known, UNPACKING_BANDWIDTH};
+use super::estimate::{Known, message_time};
 use super::{DevicePlan, Estimator, Machine, MemorySettings, Plan, StepEstimate};
 use crate::fault::{Fault, fault, require};
 use crate::memory::{Footprint, PipelinePart, Speed, Target};
@@ -290,12 +290,11 @@ fn balanced(
     }
 }
 
-/// By what share steps must be faster for a dense block to be cut, which makes messages long. By `1f1b` over four cards such steps took
-/// longer than planned.
+/// By what share steps must be faster for a dense block to be cut, which makes messages long.
 const CUTS: f64 = 0.03;
 
 /// How many splits near one that is good are tried.
-const MOST_TRIES: usize = 40;
+const MOST_TRIES: usize = 60;
 
 /// What a split is sought for.
 struct Balance<'a> {
@@ -369,7 +368,7 @@ impl Balance<'_> {
         }
     }
 
-    /// What comes of `split` where devices begin a few of the stages `each` earlier or later, as long as that is better.
+    /// What comes of `split` where a device, or all from it on, begin a few of the stages `each` earlier or later, as long as that is better.
     fn climbed(&self, each: &EachStage, split: Vec<String>) -> Tried {
         let name = |at: usize| each.names[at].clone();
         let mut best = self.tried(split);
@@ -377,13 +376,17 @@ impl Balance<'_> {
         let mut tries = 0;
         while let Some(&step) = steps.peek() {
             let mut is_better = false;
-            for (device, later) in (0..best.split.len()).flat_map(|n| [(n, false), (n, true)]) {
+            let ranks = best.split.len();
+            let alone = (0..ranks).map(|device| device..device + 1);
+            let moved = alone.chain((0..ranks.saturating_sub(1)).map(|device| device..ranks));
+            for (devices, later) in
+                moved.flat_map(|devices| [(devices.clone(), false), (devices, true)])
+            {
                 let place = |begin: &String| each.names.iter().position(|name| name == begin);
                 let mut at: Vec<usize> = best.split.iter().filter_map(place).collect();
-                at[device] = match later {
-                    true => at[device] + step,
-                    false => at[device].wrapping_sub(step),
-                };
+                for at in &mut at[devices] {
+                    *at = if later { *at + step } else { at.wrapping_sub(step) };
+                }
                 let is_split = at.is_sorted_by(|a, b| a < b)
                     && at.iter().all(|at| (1..each.names.len()).contains(at));
                 if !is_split || tries == MOST_TRIES {
@@ -455,16 +458,16 @@ impl Balance<'_> {
         Some(found.into_iter().map(|stage| each.names[stage].clone()).collect())
     }
 
-    /// Seconds of a device's work on a micro-batch where its stages are `range`, each of which takes so long: with what takes out the
-    /// message before its first one, and that which comes back behind its last.
+    /// Seconds of a device's work on a micro-batch where its stages are `range`, each of which takes so long: with those by which messages make it longer that go
+    /// through each end of them, there and back.
     fn seconds_of(&self, each: &EachStage, seconds: &[f64], range: Range<usize>) -> f64 {
         let work: f64 = seconds[range.clone()].iter().sum();
-        let number = self.settings.precision.activations().size() as f64;
+        let number = self.settings.precision.activations().size() as u64;
         let before = range.start.checked_sub(1);
         let behind = Some(range.end - 1).filter(|last| last + 1 < each.names.len());
         let messages = before.into_iter().chain(behind);
-        let bytes: f64 = messages.map(|stage| number * each.outputs[stage] as f64).sum();
-        work + if self.machine.cuda { bytes / UNPACKING_BANDWIDTH } else { 0.0 }
+        let of_work = |stage| message_time(self.machine, number * each.outputs[stage]).of_work;
+        work + messages.map(|stage| 2.0 * of_work(stage)).sum::<f64>()
     }
 }
 

@@ -194,16 +194,6 @@ impl Planner {
         Estimator::within(&self.plan, self.machine, self.budget).held(&self.settings)
     }
 
-    /// Bytes of the longest message between the devices of a pipeline, at most: a micro-batch where it goes from one to the next, and three
-    /// numbers of 32 bits of each channel of each image.
-    pub fn longest_message(&self) -> u64 {
-        let mut estimator = Estimator::within(&self.plan, self.machine, self.budget);
-        let longest = estimator.bytes_between(&self.settings).into_iter().max().unwrap_or(0);
-        let stages = self.plan.model.layers().iter();
-        let channels = stages.map(|stage| stage.output().channels()).max().unwrap_or(0);
-        longest + 3 * 4 * (channels * self.settings.micro_batch) as u64
-    }
-
     /// Bytes of the room for gradients that other cards give each of the cards while it computes.
     pub fn gradient_room(&self) -> u64 {
         let mut estimator = Estimator::within(&self.plan, self.machine, self.budget);

@@ -163,7 +163,10 @@ impl Inference {
         let mut all = vec![Vec::new(); self.heads.len()];
         for (place, part) in parts.iter().enumerate() {
             let input = match link.filter(|link| !link.place().is_first()) {
-                Some(link) => link.receive(Flow::Value, place),
+                Some(link) => {
+                    let next = parts.get(place + 1).map(Range::len);
+                    link.receive(Flow::Value, place, next)
+                }
                 None => {
                     let input = self.input(images, part.clone());
                     self.send_ahead(images, parts.get(place + 1).cloned(), next);

@@ -148,7 +148,7 @@ impl Replica {
         let mut largest = vec![0_f32; self.inference.heads.len()];
         for (micro, part) in parts.iter().enumerate() {
             let input = match link.filter(|link| !link.place().is_first()) {
-                Some(link) => link.receive(Flow::Value, micro),
+                Some(link) => link.receive(Flow::Value, micro, key.images(micro + 1)),
                 None => {
                     let input = self.inference.input(images, part.images.clone());
                     let place = broken_image(&input).map(|place| part.images.start + place);

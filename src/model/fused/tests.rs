@@ -118,7 +118,7 @@ fn norms_between_convolutions_of_many_pixels_take_no_launch_of_their_own() {
 }
 
 /// Where a block is cut before each of its layers, its parts multiply as often as it does whole, and read and write as much but for what puts together
-/// the statistics of a layer's channels.
+/// the statistics of a layer's channels. Each part has up to two small kernels of its own; the smallest map takes as long to read as five.
 #[test]
 fn a_block_that_is_cut_computes_nothing_twice() {
     for norm in ["batch", "group"] {
@@ -150,7 +150,9 @@ fn a_block_that_is_cut_computes_nothing_twice() {
         let (whole, cut) = (work(&whole), work(&cut));
         assert_eq!(whole[..2], cut[..2], "{norm}: products");
         for (whole, cut) in whole[2..].iter().zip(&cut[2..]) {
-            assert!((0.99..1.01).contains(&(cut / whole)), "{norm}: {cut} of {whole} bytes");
+            let alike = 0.01 * whole;
+            let most = alike + 5.0 * 2.0 * DryGpu::LAUNCH;
+            assert!((-alike..most).contains(&(cut - whole)), "{norm}: {cut} of {whole} bytes");
         }
     }
 }

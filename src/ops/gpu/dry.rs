@@ -49,17 +49,19 @@ impl DryGpu {
     }
 
     // What counts of the bytes that kernels read and write, as they take more or less time for each, so that a stage takes its
-    // bytes at the bandwidth of [`Speed`](crate::memory::Speed). Fitted to the steps of `benches/results/2026-11-26-h100-steps.json`
-    // in bf16, and to how ResNet-152 is best split over four cards (`benches/results/2026-11-27-h200x4-split.log`).
+    // bytes at the bandwidth of [`Speed`](crate::memory::Speed). Fitted to the steps of one H100 in bf16 of
+    // `benches/results/2026-11-28-h200x4-rows-in-place.log`, and to what the blocks of DenseNet-121 take of one (`…/2026-11-26-h100-layers.txt`).
 
     /// Of kernels that multiply nothing, but read and write one value after the other.
-    const STREAMED: f64 = 0.65;
-    /// Of convolutions that are not written for Hopper; of stems and transitions, 1.
-    const CONVOLVED: f64 = 1.5;
+    const STREAMED: f64 = 0.6;
+    /// Of kernels that multiply and are not written for Hopper.
+    const MULTIPLIED: f64 = 0.72;
     /// Of kernels written for Hopper.
-    const HOPPER_SHARE: f64 = 0.4;
-    /// What a launch of these counts besides, with the small kernels around it: 15 µs.
-    const HOPPER_LAUNCH: f64 = 1.7e7;
+    const HOPPER_SHARE: f64 = 0.47;
+    /// What a launch counts for besides: 6 µs.
+    pub(crate) const LAUNCH: f64 = 6.5e6;
+    /// The same of kernels written for Hopper: 7 µs.
+    const HOPPER_LAUNCH: f64 = 7.7e6;
 
     /// CubeCL's allocator rounds up to multiples of so many bytes, and counts what it rounds to.
     const ALIGNMENT: u64 = 512;
@@ -107,12 +109,10 @@ impl DryGpu {
 
     /// What counts of the bytes of a launch, which multiplies or not.
     fn traffic(kernel: &Kernel, bytes: f64, multiplies: bool) -> f64 {
-        let of = |layers| kernel.entry().starts_with(layers);
         match (kernel.shared() > 0, multiplies) {
             (true, _) => Self::HOPPER_SHARE * bytes + Self::HOPPER_LAUNCH,
-            (false, false) => Self::STREAMED * bytes,
-            (false, true) if of("stem_") || of("transition_") => bytes,
-            (false, true) => Self::CONVOLVED * bytes,
+            (false, false) => Self::STREAMED * bytes + Self::LAUNCH,
+            (false, true) => Self::MULTIPLIED * bytes + Self::LAUNCH,
         }
     }
 

@@ -16,12 +16,16 @@ use burn::tensor::{DType, Tensor};
 use super::arrays::{ARRAYS, HEADER, Places};
 use super::channels_last::Partials;
 #[cfg(feature = "cuda")]
-use super::cuda::{Carry, Fence, Offered, Outgoing, Peers, Relay};
+use super::cuda::{Carry, Fence, Offered, Peers, Relay};
 use super::given::Giving;
 #[cfg(feature = "cuda")]
 use super::given::{bytes_with_room, chunks_in};
 use super::kernels::{EXCHANGE, blocks};
-use super::messages::{Leaving, Mailbox, message_kernels};
+#[cfg(any(feature = "cuda", test))]
+use super::messages::Ways;
+use super::messages::{Crossing, Expected, Leaving, message_kernel};
+#[cfg(feature = "cuda")]
+use super::messages::{WORDS, ways_of_cards};
 use super::{Buffer, Gpu, Kernel, Sizes};
 #[cfg(feature = "cuda")]
 use super::{Element, Kernels};
@@ -58,8 +62,6 @@ pub(super) struct Side {
     addresses: Vec<u32>,
     /// Blocks that run at once on every card.
     pub(super) blocks: usize,
-    /// Where messages lie, between the cards of a pipeline, which add up nothing.
-    pub(super) mailbox: Option<Mailbox>,
     /// The numbers of the last exchanges: among the first two cards, the first three, …, and the last
     /// turn of the sums over all; then those of the last messages between neighbours.
     pub(super) numbers: Vec<AtomicU32>,
@@ -70,12 +72,14 @@ pub(super) struct Side {
     sum: Kernel,
     all_reduce: Kernel,
     all_gather: Kernel,
-    pub(super) messages: [Kernel; 2],
+    pub(super) message: Kernel,
+    /// The ways by which it sends values to the next card of a pipeline and gradients to the one before, and those by which it receives them.
+    pub(super) sends: [Option<Arc<Crossing>>; 2],
+    pub(super) receives: [Option<Arc<Crossing>>; 2],
     /// The last message of each flow, whose memory is held until it has left.
     pub(super) leaving: [Mutex<Option<Leaving>>; 2],
-    /// What takes values to the next card of a pipeline, and gradients to the one before.
-    #[cfg(feature = "cuda")]
-    pub(super) outgoing: [Option<Outgoing>; 2],
+    /// The memory for the next message of each flow.
+    pub(super) expected: [Mutex<Option<Expected>>; 2],
     pub(super) giving: Giving,
     #[cfg(feature = "cuda")]
     pub(super) peers: Option<Arc<Peers>>,
@@ -305,17 +309,17 @@ impl Side {
             table: gpu.upload_integers(&addresses),
             addresses,
             blocks: blocks.min(BLOCKS),
-            mailbox: None,
             numbers: numbers(kinds),
             begun: numbers(kinds),
             careful: AtomicBool::new(false),
             sum,
             all_reduce,
             all_gather,
-            messages: message_kernels(),
+            message: message_kernel(),
+            sends: Default::default(),
+            receives: Default::default(),
             leaving: Default::default(),
-            #[cfg(feature = "cuda")]
-            outgoing: [None, None],
+            expected: Default::default(),
             giving: Giving::nothing(),
             #[cfg(feature = "cuda")]
             peers: None,
@@ -328,9 +332,15 @@ impl Side {
 
     /// One of a dry run, between the cards of a pipeline.
     #[cfg(test)]
-    pub(super) fn of_pipeline(gpu: &Gpu, place: [usize; 2], mailbox: Mailbox) -> Self {
+    pub(super) fn of_pipeline(gpu: &Gpu, place: [usize; 2], ways: Ways) -> Self {
         let addresses = vec![0; 2 * (MOST_CARDS + 1)];
-        Self { mailbox: Some(mailbox), ..Self::new(gpu, place, addresses, gpu.multiprocessors()) }
+        Self::new(gpu, place, addresses, gpu.multiprocessors()).with_ways(ways)
+    }
+
+    /// Lets it send and receive messages.
+    #[cfg(any(feature = "cuda", test))]
+    fn with_ways(self, [sends, receives]: Ways) -> Self {
+        Self { sends, receives, ..self }
     }
 
     /// The last number of a kind.
@@ -418,6 +428,29 @@ pub(super) fn fails(text: &str) -> ! {
     }
 }
 
+/// Memory of so many bytes of each of one process's cards that all of them reach, and what a person should know of the way that sums go.
+#[cfg(feature = "cuda")]
+fn peers_of(gpus: &[Gpu], bytes: usize) -> Result<(Arc<Peers>, Option<String>), String> {
+    let ranks = gpus.len();
+    if !(2..=MOST_CARDS).contains(&ranks) {
+        return Err(format!("{ranks} cards cannot compute together; 2 to {MOST_CARDS} can"));
+    }
+    let indices: Vec<usize> = gpus.iter().map(Gpu::index).collect();
+    if let Some(twice) = (1..ranks).find(|place| indices[..*place].contains(&indices[*place])) {
+        return Err(format!("`cuda:{}` is named twice", indices[twice]));
+    }
+    let (peers, warning) = Peers::open(&indices, bytes)?;
+    Ok((Arc::new(peers), warning))
+}
+
+/// The side of each of one process's cards.
+#[cfg(feature = "cuda")]
+fn sides_of(gpus: &[Gpu], peers: &Arc<Peers>) -> impl Iterator<Item = Side> {
+    let blocks = gpus.iter().map(Gpu::multiprocessors).min().unwrap_or(1);
+    let side = move |(rank, gpu)| Side::of(gpu, [rank, gpus.len()], blocks, peers);
+    gpus.iter().enumerate().map(side)
+}
+
 /// The sides of all cards of a run.
 #[derive(Debug)]
 pub struct Exchanges {
@@ -447,67 +480,48 @@ impl Exchanges {
     pub fn open(gpus: &[Gpu], room: u64) -> Result<Self, String> {
         let ranks = gpus.len();
         let chunks = chunks_in(room, ranks.max(2));
-        Self::of_cards(gpus, bytes_with_room(ranks.max(2), chunks), None, chunks)
-    }
-
-    #[cfg(feature = "cuda")]
-    fn of_cards(
-        gpus: &[Gpu],
-        bytes: usize,
-        mailbox: Option<Mailbox>,
-        room: usize,
-    ) -> Result<Self, String> {
-        let ranks = gpus.len();
-        if !(2..=MOST_CARDS).contains(&ranks) {
-            return Err(format!("{ranks} cards cannot compute together; 2 to {MOST_CARDS} can"));
-        }
-        let indices: Vec<usize> = gpus.iter().map(Gpu::index).collect();
-        if let Some(twice) = (1..ranks).find(|place| indices[..*place].contains(&indices[*place])) {
-            return Err(format!("`cuda:{}` is named twice", indices[twice]));
-        }
-        let (peers, warning) = Peers::open(&indices, bytes)?;
-        let peers = Arc::new(peers);
-        let blocks = gpus.iter().map(Gpu::multiprocessors).min().unwrap_or(1);
+        let (peers, warning) = peers_of(gpus, bytes_with_room(ranks.max(2), chunks))?;
+        let sides = |room: usize| -> Result<Vec<Exchange>, String> {
+            let sides = sides_of(gpus, &peers);
+            sides.map(|side| Ok(Exchange(Arc::new(side.with_room(room)?)))).collect()
+        };
         // Copy engines go from card to card.
-        let (room, mailbox) = if warning.is_none() { (room, mailbox) } else { (0, None) };
-        let sides = |room: usize, mailbox: Option<Mailbox>| -> Result<Vec<Exchange>, String> {
-            let side = |(rank, gpu)| {
-                let side = Side::of(gpu, [rank, ranks], blocks, &peers).with_room(room)?;
-                let side = match mailbox {
-                    Some(mailbox) => side.with_mailbox(mailbox)?,
-                    None => side,
-                };
-                Ok(Exchange(Arc::new(side)))
-            };
-            gpus.iter().enumerate().map(side).collect()
-        };
-        let (sides, without) = match sides(room, mailbox) {
-            Ok(sides) => (sides, None),
-            Err(reason) => {
-                // Those that could be made have ended all waiting.
-                peers.clear();
-                let without = mailbox.map(|_| {
-                    format!(
-                        "the cards' copy engines do not take messages ({reason}); activations go through the host's \
-                         memory, which is slower"
-                    )
-                });
-                (sides(0, None)?, without)
-            }
-        };
-        Ok(Self { warning: warning.or(without), ..Self::of_sides(sides) })
+        let chunks = if warning.is_none() { chunks } else { 0 };
+        let sides = sides(chunks).or_else(|_| {
+            // Those that could be made have ended all waiting.
+            peers.clear();
+            sides(0)
+        })?;
+        Ok(Self { warning, ..Self::of_sides(sides) })
     }
 
     /// What the cards `gpus` of one pipeline send each other activations and their gradients by, in the order of their
-    /// places. A message has `longest` bytes at most.
+    /// places.
     ///
     /// # Errors
     ///
     /// As [`Exchanges::open`].
     #[cfg(feature = "cuda")]
-    pub fn between(gpus: &[Gpu], longest: usize) -> Result<Self, String> {
-        let mailbox = Mailbox::of(longest);
-        Self::of_cards(gpus, mailbox.bytes(gpus.len()), Some(mailbox), 0)
+    pub fn between(gpus: &[Gpu]) -> Result<Self, String> {
+        let (peers, warning) = peers_of(gpus, WORDS)?;
+        let none = || gpus.iter().map(|_| Ways::default()).collect();
+        let (ways, without): (Vec<Ways>, _) = match ways_of_cards(gpus, &peers) {
+            // Copy engines go from card to card.
+            _ if warning.is_some() => (none(), None),
+            Ok(ways) => (ways, None),
+            Err(reason) => {
+                // Those that could be made have ended all waiting.
+                peers.clear();
+                let warning = format!(
+                    "the cards' copy engines do not take messages ({reason}); activations go through the host's \
+                     memory, which is slower"
+                );
+                (none(), Some(warning))
+            }
+        };
+        let sides = sides_of(gpus, &peers).zip(ways);
+        let sides = sides.map(|(side, ways)| Exchange(Arc::new(side.with_ways(ways)))).collect();
+        Ok(Self { warning: warning.or(without), ..Self::of_sides(sides) })
     }
 
     /// What one of `ranks` processes, whose card is `gpu`, offers the others, with `room` bytes for what they give it.
@@ -671,7 +685,7 @@ impl Exchanges {
             #[cfg(feature = "cuda")]
             for Exchange(side) in &self.sides {
                 side.giving.drain();
-                side.outgoing.iter().flatten().for_each(Outgoing::drain);
+                side.drain_messages();
             }
             self.sides.iter().for_each(|side| side.0.forget_messages());
         }

@@ -37,16 +37,6 @@ pub enum KnownOfChannels {
     Missing(Over),
 }
 
-impl KnownOfChannels {
-    /// How many numbers of so many channels one of the arrays has that say it.
-    pub fn numbers(self, channels: usize) -> usize {
-        match self {
-            Self::Nothing => 0,
-            Self::Statistics(over, _) | Self::Missing(over) => channels * over.images(),
-        }
-    }
-}
-
 impl DeviceMap {
     /// What is known of its channels, and the arrays that say it, of these channels alone.
     pub fn known(&self) -> (KnownOfChannels, Vec<Buffer>) {

@@ -87,7 +87,7 @@ pub use kernel::Kernel;
 pub use kernels::Kernels;
 pub use layer::{Dropped, Normalised, NormedConvolution, ParameterGradients, Summed, Unchanged};
 pub use map::{DeviceMap, KnownOfChannels};
-pub use messages::{OfChannels, Rows, message_kernels};
+pub use messages::{MessageShape, OfChannels, Rows, message_kernel};
 pub use norm::{ChannelNorm, NormBuffers, Record};
 pub use norm2d::{Norm2d, NormStatistics};
 pub use residual::Shortcut;

@@ -62,16 +62,17 @@ impl<'a> Link<'a> {
         self.member.post(&name(flow, micro, receiver), message);
     }
 
-    /// Waits until `micro`-th micro-batch was sent here, and puts it on this device.
+    /// Waits until `micro`-th micro-batch was sent here, and puts it on this device. The one behind it has `next` images, where there is one:
+    /// cards have memory for it from here on.
     ///
     /// Unwinds with [`Abandoned`](crate::parallel::Abandoned) when a device has failed.
-    pub fn receive(&self, flow: Flow, micro: usize) -> Activation {
+    pub fn receive(&self, flow: Flow, micro: usize, next: Option<usize>) -> Activation {
         let message: Message = self.member.take(&name(flow, micro, self.member.rank()));
         let (sender, room) = match flow {
             Flow::Value => (self.member.rank() - 1, self.room),
             Flow::Gradient => (self.member.rank() + 1, 0),
         };
-        let activation = message.open(self.device, self.member.exchange(), [sender, room]);
+        let activation = message.open(self.device, self.member.exchange(), [sender, room], next);
         if self.member.exchange().is_some() {
             self.member.post(&taken(flow, micro, self.member.rank()), ());
         }
@@ -130,19 +131,21 @@ impl Message {
         }
     }
 
-    /// The activation, on `device`; it comes from the device `from`, and a map of a card's gets room for `room` channels.
+    /// The activation, on `device`; it comes from the device `from`, and a map of a card's gets room for `room` channels. One of `next` images comes
+    /// behind it.
     #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "cards alone exchange"))]
     fn open(
         self,
         device: &Device,
         exchange: Option<&Exchange>,
         [from, room]: [usize; 2],
+        next: Option<usize>,
     ) -> Activation {
         match self {
             Self::Shared(activation) => *activation,
             #[cfg(feature = "cuda")]
             Self::OnCards(sent) => {
-                sent.open(device, exchange.expect("it was sent by one"), [from, room])
+                sent.open(device, exchange.expect("it was sent by one"), [from, room], next)
             }
             #[cfg(feature = "cuda")]
             Self::Device(copied) => copied.open(device),
@@ -182,13 +185,13 @@ mod card {
     use super::tensor;
     use crate::memory::Activation;
     use crate::ops::gpu::{
-        Buffer, ChannelParts, ChannelsLast, DeviceMap, Exchange, Gpu, KnownOfChannels, OfChannels,
-        Rows,
+        Buffer, ChannelParts, ChannelsLast, DeviceMap, Exchange, Gpu, KnownOfChannels,
+        MessageShape, OfChannels, Rows,
     };
 
     /// What the device that receives an activation from a copy engine must know of it.
     pub(super) struct Sent {
-        rows: Rows,
+        message: MessageShape,
         shape: Shape,
     }
 
@@ -203,7 +206,6 @@ mod card {
         size: [usize; 3],
         parts: Option<Arc<ChannelParts>>,
         known: KnownOfChannels,
-        of_channels: OfChannels,
     }
 
     /// Such maps in the host's memory.
@@ -219,12 +221,11 @@ mod card {
         /// That of `map`, and the arrays that say what is known of its channels.
         fn new(map: &DeviceMap) -> (Self, Vec<Buffer>) {
             let (known, arrays) = map.known();
-            let (parts, of_channels) = (map.parts.clone(), OfChannels::of(&arrays));
-            (Self { size: map.size, parts, known, of_channels }, arrays)
+            (Self { size: map.size, parts: map.parts.clone(), known }, arrays)
         }
 
         fn open(self, gpu: Gpu, data: ChannelsLast, of_channels: Vec<Buffer>) -> Activation {
-            let Self { size, parts, known, .. } = self;
+            let Self { size, parts, known } = self;
             let map = DeviceMap { gpu, data, size, parts, stats: None, pending: None };
             Activation::Device(Box::new(map.knowing(known, of_channels)))
         }
@@ -239,13 +240,19 @@ mod card {
                     let (shape, rows) = (Shape::Device(shape), Rows::of_map(&map.data));
                     (shape, rows, map.data.stride(), map.data.buffer().clone(), of_channels)
                 }
-                Activation::Map(map) => flat(Shape::Map(map.dims()), map.clone().flatten(0, 3)),
+                Activation::Map(map) => {
+                    let shape = map.dims();
+                    flat(Shape::Map(shape), shape[0], map.clone().flatten(0, 3))
+                }
                 Activation::Features(features) => {
-                    flat(Shape::Features(features.dims()), features.clone().flatten(0, 1))
+                    let shape = features.dims();
+                    flat(Shape::Features(shape), shape[0], features.clone().flatten(0, 1))
                 }
                 Activation::Outputs(_) => return None,
             };
-            exchange.send(to, &rows, stride, &from, &of_channels).then_some(Self { rows, shape })
+            let message = MessageShape { rows, of_channels: OfChannels::of(&of_channels) };
+            let sent = exchange.send(to, &message, stride, &from, &of_channels);
+            sent.then_some(Self { message, shape })
         }
 
         pub fn open(
@@ -253,18 +260,22 @@ mod card {
             device: &Device,
             exchange: &Exchange,
             [from, room]: [usize; 2],
+            next: Option<usize>,
         ) -> Activation {
-            let Self { rows, shape } = self;
+            let Self { message, shape } = self;
             let gpu = Gpu::of(device).expect("a card was sent it");
-            let (room, of_channels, numbers) = match &shape {
-                Shape::Device(map) => (room, map.of_channels, map.known.numbers(room)),
-                _ => (0, OfChannels::default(), 0),
+            let (images, room) = match &shape {
+                Shape::Device(map) => (map.size[0], room),
+                Shape::Map(shape) => (shape[0], 0),
+                Shape::Features(shape) => (shape[0], 0),
             };
-            let stride = rows.with_room(room);
-            let (buffer, arrays) = exchange.receive(from, &rows, stride, (of_channels, numbers));
+            let next = next.map(|next| message.of_images(images, next));
+            let (buffer, arrays) = exchange.receive(from, &message, room, next);
             match shape {
                 Shape::Device(map) => {
-                    let data = ChannelsLast::new(buffer, rows.rows, stride).slice(0..rows.length);
+                    let Rows { rows, length, .. } = message.rows;
+                    let data = ChannelsLast::new(buffer, rows, message.stride(room));
+                    let data = data.slice(0..length);
                     map.open(gpu, data, arrays)
                 }
                 Shape::Map(shape) => Activation::Map(gpu.tensor(&buffer, shape)),
@@ -296,9 +307,14 @@ mod card {
         }
     }
 
-    /// All numbers of a tensor in one row.
-    fn flat(shape: Shape, tensor: Tensor<1>) -> (Shape, Rows, usize, Buffer, Vec<Buffer>) {
+    /// The numbers of a tensor, a row for each image.
+    fn flat(
+        shape: Shape,
+        images: usize,
+        tensor: Tensor<1>,
+    ) -> (Shape, Rows, usize, Buffer, Vec<Buffer>) {
         let buffer = Buffer::of_tensor(tensor);
-        (shape, Rows::of_buffer(&buffer), buffer.len(), buffer, Vec::new())
+        let rows = Rows::of_buffer(&buffer, images);
+        (shape, rows, rows.length, buffer, Vec::new())
     }
 }

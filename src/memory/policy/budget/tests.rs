@@ -84,7 +84,7 @@ proptest! {
             loss_workspace: workspace,
             loss_gradient: 2,
             step_workspace: 0,
-            holds_sent: false,
+            by_copy_engines: false,
         };
         let run = |tree: &CheckpointPlan| {
             let schedule = Schedule::of_plan(tree, stages.len(), micros);
@@ -129,7 +129,7 @@ fn a_long_chain_is_taken_in_groups_within_its_budget() {
         loss_workspace: 1,
         loss_gradient: 2,
         step_workspace: 0,
-        holds_sent: false,
+        by_copy_engines: false,
     };
     let run = |tree: &CheckpointPlan| {
         let schedule = Schedule::of_plan(tree, stages.len(), 1);

@@ -14,16 +14,9 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 
 use super::Peers;
 use crate::ops::gpu::Gpu;
+use crate::ops::gpu::messages::{Lying, PitchedRows};
 
-/// So many rows of so many bytes, of which one begins every `pitch` bytes.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::ops::gpu) struct PitchedRows {
-    pub rows: usize,
-    pub bytes: usize,
-    pub pitch: usize,
-}
-
-/// Copies into memory that several cards reach, one after the other, on a stream that CubeCL does not know: no multiprocessor copies.
+/// Copies into memory that other cards reach, one after the other, on a stream that CubeCL does not know: no multiprocessor copies.
 /// The stream waits for words of 32 bits in that memory, and writes them.
 ///
 /// A kernel may wait for what is copied, as all that it needs has been given to the driver before that kernel is launched. Long runs
@@ -90,38 +83,36 @@ impl CopyStream {
         unsafe { result::memcpy_dtod_async(to, from, bytes, stream) }
     }
 
-    /// The same of rows, which lie side by side there.
-    pub(super) fn copy_rows(
-        &self,
-        card: usize,
-        to: usize,
-        from: u64,
-        rows: PitchedRows,
-    ) -> Result<(), DriverError> {
-        let PitchedRows { rows, bytes, pitch } = rows;
-        if bytes == pitch || rows == 1 {
-            return self.copy(card, to, from, rows * bytes);
+    /// Copies the rows of `part` to those of `place`, in memory that the stream's card reaches. Nothing may write into either, or free its memory, before
+    /// that is known to have ended.
+    pub(super) fn copy_rows(&self, part: &Lying, place: &Lying) -> Result<(), DriverError> {
+        let stream = self.ready()?;
+        let PitchedRows { rows, bytes, pitch } = part.rows;
+        if rows == 1 || bytes == pitch && bytes == place.rows.pitch {
+            // SAFETY: the memory of both has so many bytes, as whoever asks knows.
+            return unsafe {
+                result::memcpy_dtod_async(place.address, part.address, rows * bytes, stream)
+            };
         }
-        let (stream, to) = (self.ready()?, self.place(card, to));
         let copy = CUDA_MEMCPY2D {
             srcXInBytes: 0,
             srcY: 0,
             srcMemoryType: CUmemorytype::CU_MEMORYTYPE_UNIFIED,
             srcHost: ptr::null(),
-            srcDevice: from,
+            srcDevice: part.address,
             srcArray: ptr::null_mut(),
             srcPitch: pitch,
             dstXInBytes: 0,
             dstY: 0,
             dstMemoryType: CUmemorytype::CU_MEMORYTYPE_UNIFIED,
             dstHost: ptr::null_mut(),
-            dstDevice: to,
+            dstDevice: place.address,
             dstArray: ptr::null_mut(),
-            dstPitch: bytes,
+            dstPitch: place.rows.pitch,
             WidthInBytes: bytes,
             Height: rows,
         };
-        // SAFETY: `copy` outlives the call; the rows lie within what is copied and within the part, as whoever asks knows.
+        // SAFETY: `copy` outlives the call; the rows lie within the memory of both, as whoever asks knows.
         unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream) }.result()
     }
 

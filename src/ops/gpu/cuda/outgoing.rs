@@ -3,36 +3,23 @@
 use std::sync::Arc;
 
 use super::Peers;
-use super::copies::{CopyStream, PitchedRows};
+use super::copies::CopyStream;
+use crate::ops::gpu::messages::{Lying, PitchedRows};
 use crate::ops::gpu::{Buffer, Gpu};
 
-/// Copies messages from where they lie in a card's memory into an inbox in the other one's: see `kernels/messages.cuh`.
+/// Copies messages from where they lie in a card's memory to where they are used in another one's: see `messages.rs`.
 #[derive(Debug)]
 pub(in crate::ops::gpu) struct Outgoing {
     copies: CopyStream,
-    way: Way,
-}
-
-/// Where messages go, and the words that tell of them; all in bytes from the beginning of a card's part.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::ops::gpu) struct Way {
-    pub from: usize,
-    pub to: usize,
-    /// Messages of another lane do not wait for these.
-    pub lane: usize,
-    /// Where a message comes.
-    pub inbox: usize,
-    /// Of the card that sends: the number of the last message that is there, of the last one that has left, and of the last one that
-    /// the other card has taken out.
-    pub ready: usize,
-    pub copied: usize,
-    pub taken: usize,
-    /// Of the one that receives: the number of the message that has come.
-    pub arrived: usize,
+    from: usize,
+    to: usize,
+    /// The words that tell of messages, in bytes from the beginning of a card's part.
+    words: [usize; 4],
 }
 
 impl Outgoing {
-    /// That of the card `gpu`.
+    /// That of the card `gpu`, between these two places of `peers`. Messages of another lane do not wait for these. The `words` are for what has arrived, what there
+    /// is room for, what is ready and what has been copied; the first is the other card's.
     ///
     /// # Errors
     ///
@@ -40,50 +27,54 @@ impl Outgoing {
     pub(in crate::ops::gpu) fn new(
         gpu: &Gpu,
         peers: &Arc<Peers>,
-        way: Way,
+        [from, to]: [usize; 2],
+        lane: usize,
+        words: [usize; 4],
     ) -> Result<Self, String> {
-        Ok(Self { copies: CopyStream::new(gpu, peers, [way.from, way.lane], way.ready)?, way })
+        let [_, _, ready, _] = words;
+        Ok(Self { copies: CopyStream::new(gpu, peers, [from, lane], ready)?, from, to, words })
     }
 
-    /// Takes message `number`, which are these rows of each of `parts`, to the other card when they are there, and when that one has taken out the
-    /// message `before` where there is one; and then tells both. The kernel that tells of the rows must have been launched. Nothing may write into the
-    /// parts, or free their memory, before they have left. Returns when the driver has all of it.
+    /// Where rows lie that begin where these buffers of the card do.
     ///
     /// # Errors
     ///
-    /// What has failed that was to make the rows, and what the driver says.
-    pub(in crate::ops::gpu) fn take(
-        &self,
+    /// What has failed that was to make them.
+    pub(in crate::ops::gpu) fn lying(
         gpu: &Gpu,
         parts: &[(&Buffer, PitchedRows)],
-        number: u32,
-        before: Option<u32>,
-    ) -> Result<(), String> {
-        // Asking waits each time.
-        let mut known: Vec<(u64, &Buffer)> = Vec::new();
-        let mut address = |part| {
-            let beside = known.last().and_then(|(address, last): &(u64, &Buffer)| {
-                address.checked_add_signed(Buffer::behind(part, last)?)
-            });
+    ) -> Result<Vec<Lying>, String> {
+        let mut all: Vec<Lying> = Vec::with_capacity(parts.len());
+        for (place, (part, rows)) in parts.iter().enumerate() {
+            // Asking waits each time.
+            let beside = place
+                .checked_sub(1)
+                .and_then(|last| all[last].address.checked_add_signed(part.behind(parts[last].0)?));
             let address = beside.map_or_else(|| part.address(gpu.client()), Ok)?;
-            known.push((address, part));
-            Ok::<u64, String>(address)
-        };
-        let parts = parts
-            .iter()
-            .map(|(part, rows)| Ok((address(part)?, *rows)))
-            .collect::<Result<Vec<_>, String>>()?;
-        let Way { from, to, inbox, ready, copied, taken, arrived, .. } = self.way;
-        let copies = &self.copies;
-        let asked = copies.wait(from, ready, number).and_then(|()| {
-            before.map_or(Ok(()), |before| copies.wait(from, taken, before))?;
-            let mut inbox = inbox;
-            for (address, rows) in parts {
-                copies.copy_rows(to, inbox, address, rows)?;
-                inbox += rows.rows * rows.bytes;
-            }
-            copies.tell(to, arrived, number)?;
-            copies.tell(from, copied, number)
+            all.push(Lying { address, rows: *rows });
+        }
+        Ok(all)
+    }
+
+    /// Takes the message of this number, whose `parts` lie there, to these `places` when it is ready and there was room so often; and then tells both
+    /// cards. The kernels that say so must have been launched. Nothing may write into the parts or the places, or free their memory, before the message
+    /// has left and come. Returns when the driver has all of it.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    pub(in crate::ops::gpu) fn take(
+        &self,
+        parts: &[Lying],
+        places: &[Lying],
+        [number, placed]: [u32; 2],
+    ) -> Result<(), String> {
+        let Self { copies, from, to, words: [arrived, place, ready, copied] } = self;
+        let asked = copies.wait(*from, *ready, number).and_then(|()| {
+            copies.wait(*from, *place, placed)?;
+            parts.iter().zip(places).try_for_each(|(part, place)| copies.copy_rows(part, place))?;
+            copies.tell(*to, *arrived, number)?;
+            copies.tell(*from, *copied, number)
         });
         asked.map_err(|error| error.to_string())
     }

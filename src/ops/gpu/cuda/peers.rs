@@ -10,6 +10,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use cubecl_server::config::memory::CudaAllocator;
+use cubecl_server::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cudarc::driver::sys::{
     self, CUdevice, CUipcMem_flags_enum, CUipcMemHandle, CUmemAccess_flags_enum, CUmemAccessDesc,
     CUmemAllocationGranularity_flags_enum, CUmemAllocationProp, CUmemAllocationType_enum,
@@ -19,9 +21,8 @@ use cudarc::driver::{CudaContext, DriverError, result};
 
 /// Memory for the exchanges between cards: a part for each, and a word of the host's.
 ///
-/// Each card maps the parts of the others and nothing else of them. `cuCtxEnablePeerAccess` would map all
-/// that CubeCL allocates, too: the driver would then wait for every card when one of them frees memory, and
-/// a card that waits in a kernel for another one would wait for ever.
+/// Each card maps the parts of the others. `cuCtxEnablePeerAccess` would map all that CubeCL allocates, too: the driver would then wait
+/// for every card when one of them frees memory, and a card that waits in a kernel for another one would wait for ever. See [`let_reach`].
 pub(in crate::ops::gpu) struct Peers {
     /// Where each card's part begins.
     addresses: Vec<u64>,
@@ -220,6 +221,29 @@ fn reach_each_other(contexts: &[Arc<CudaContext>]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Lets card `by` write into the memory that CubeCL takes on card `owner`, before and after. CubeCL must take it in the order of its streams,
+/// from the driver's pool: no card then waits when some of that memory is taken or freed, even while one of them waits in a kernel
+/// (`benches/results/2026-11-28-h200x2-landing.log`).
+///
+/// # Errors
+///
+/// When CubeCL takes memory otherwise, and what the driver says.
+pub(in crate::ops::gpu) fn let_reach(owner: usize, by: usize) -> Result<(), String> {
+    if CubeClRuntimeConfig::get().memory.cuda.allocator != CudaAllocator::Async {
+        return Err("`allocator` under [memory.cuda] of cubecl.toml is not \"async\"".to_owned());
+    }
+    let reach = || {
+        let [owner, by] = [CudaContext::new(owner)?, CudaContext::new(by)?];
+        let mut pool = ptr::null_mut();
+        // SAFETY: `pool` outlives the call.
+        unsafe { sys::cuDeviceGetMemPool(&mut pool, owner.cu_device()) }.result()?;
+        let access = access(by.cu_device());
+        // SAFETY: the pool is the device's; `access` outlives the call.
+        unsafe { sys::cuMemPoolSetAccess(pool, &access, 1) }.result()
+    };
+    reach().map_err(|error: DriverError| told(&error))
 }
 
 /// Memory of one card that all of them have mapped.
