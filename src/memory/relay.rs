@@ -147,7 +147,7 @@ mod tests {
         ranks: usize,
         micros: usize,
         start: f64,
-        travelling: f64,
+        message: MessageTime,
     ) -> (f64, Vec<u64>) {
         let stage = Footprint {
             output: 1,
@@ -167,14 +167,13 @@ mod tests {
             })
             .collect();
         let peaks = devices.iter().map(|driven| driven.alone.peak).collect();
-        let message = MessageTime { travelling, of_work: 0.0 };
         (seconds_together(&devices, &vec![message; ranks - 1]), peaks)
     }
 
     #[test]
     fn devices_of_equal_stages_take_the_time_that_is_published() {
         for (ranks, micros) in (1..5).flat_map(|ranks| (1..9).map(move |micros| (ranks, micros))) {
-            let seconds = |schedule| run(schedule, ranks, micros, 0.0, 0.0).0;
+            let seconds = |schedule| run(schedule, ranks, micros, 0.0, MessageTime::default()).0;
             let (p, m) = (ranks as f64, micros as f64);
             // GPipe, section 2.3, and PipeDream-2BW, section 2; a stage takes 3 forward and back.
             for schedule in AT_ONCE {
@@ -188,7 +187,7 @@ mod tests {
     fn a_device_keeps_the_micro_batches_that_its_schedule_has_on_their_way() {
         for (ranks, micros) in (2..5).flat_map(|ranks| (1..9).map(move |micros| (ranks, micros))) {
             for schedule in AT_ONCE {
-                let (_, peaks) = run(schedule, ranks, micros, 0.0, 0.0);
+                let (_, peaks) = run(schedule, ranks, micros, 0.0, MessageTime::default());
                 for (rank, peak) in peaks.into_iter().enumerate() {
                     let alive = PipelinePlace { rank, ranks, schedule }.alive(micros) as u64;
                     // Beside what each keeps (10) there are an input, an output and a gradient at most, and
@@ -199,16 +198,21 @@ mod tests {
         }
     }
 
-    /// There are four messages.
+    /// There are four messages, each with work at both ends.
     #[test]
     fn what_is_on_its_way_is_waited_for() {
-        assert_eq!(run(PipelineSchedule::Sequential, 3, 1, 0.0, 2.5).0, 9.0 + 4.0 * 2.5);
+        let message = MessageTime { travelling: 2.5, of_work: 0.5 };
+        let one = run(PipelineSchedule::Sequential, 3, 1, 0.0, message).0;
+        assert_eq!(one, 9.0 + 4.0 * (2.5 + 2.0 * 0.5));
     }
 
     /// The first device waits for the last message there and back alone.
     #[test]
     fn messages_travel_beside_work() {
-        let seconds = |message| run(PipelineSchedule::Gpipe, 2, 4, 0.0, message).0;
+        let seconds = |travelling| {
+            let message = MessageTime { travelling, of_work: 0.0 };
+            run(PipelineSchedule::Gpipe, 2, 4, 0.0, message).0
+        };
         assert_eq!(seconds(0.25) - seconds(0.0), 0.5, "there and back once");
     }
 
@@ -218,10 +222,10 @@ mod tests {
         for schedule in AT_ONCE {
             for (ranks, micros) in (2..5).flat_map(|ranks| (1..9).map(move |m| (ranks, m))) {
                 let (p, m) = (ranks as f64, micros as f64);
-                let found = run(schedule, ranks, micros, 4.0, 0.0).0;
+                let found = run(schedule, ranks, micros, 4.0, MessageTime::default()).0;
                 assert_eq!(found, 12.0 * (m + p - 1.0), "{schedule:?} {ranks} {micros}");
                 // Where work takes as long as its start it is done as soon.
-                let found = run(schedule, ranks, micros, 1.0, 0.0).0;
+                let found = run(schedule, ranks, micros, 1.0, MessageTime::default()).0;
                 assert_eq!(found, 3.0 * (m + p - 1.0));
             }
         }

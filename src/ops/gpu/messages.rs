@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn where_another_form_comes_than_was_expected_there_is_room_made_for_it() {
+    fn where_another_shape_comes_than_was_expected_there_is_room_made_for_it() {
         let (gpu, all) = three();
         all.begin("step".to_owned());
         let shapes = [shape(4, 8, 0), shape(2, 8, 0), shape(2, 8, 2), shape(2, 12, 2)];
