@@ -47,11 +47,15 @@ lr = 0.05
 momentum = 0.9
 "#;
 
-const MODELS: [(&str, &str); 5] = [
+const MODELS: [(&str, &str); 6] = [
     ("DenseNet", "[model.densenet]\ngrowth = 16\nblocks = [1, 2, 2]\nstem = 16"),
     ("ResNet-50", "[model.resnet]\ndepth = 50"),
     ("ResNet for small images", "[model.resnet]\nform = \"cifar\"\ndepth = 20"),
     ("DenseNet of odd widths", "[model.densenet]\ngrowth = 12\nblocks = [2, 1]\nstem = 20"),
+    (
+        "DenseNet with GroupNorm",
+        "[model.densenet]\nnorm = \"group\"\ngrowth = 24\nblocks = [1, 3]\nstem = 40",
+    ),
     (
         "layer by layer",
         "[model.sequential]\nlayers = [
@@ -181,7 +185,7 @@ fn cards_give_the_gradients_and_statistics_of_one_that_takes_the_same_micro_batc
             let most = |part: &str| 1e-6 + 4.0 * error(&other, &one, part);
             // Of dense blocks that are cut, too.
             let cut = match name {
-                "DenseNet" => Some("denseblock2.denselayer2"),
+                "DenseNet" | "DenseNet with GroupNorm" => Some("denseblock2.denselayer2"),
                 "DenseNet of odd widths" => Some("denseblock1.denselayer2"),
                 _ => None,
             };

@@ -97,7 +97,7 @@ impl ParameterState {
             // What was loaded nobody else holds, so that a step takes no memory for it.
             Some(tensor) => {
                 let buffer = Buffer::of_tensor(tensor);
-                if buffer.is_held_alone() { buffer } else { gpu.copied(&buffer) }
+                if buffer.is_held_alone() { buffer } else { gpu.copied(&buffer, buffer.len()) }
             }
             None => gpu.floats(length),
         }

@@ -4,13 +4,13 @@ use burn::tensor::{Device, Tensor};
 use trainer::build::resolve_device;
 use trainer::memory::measure::Meter;
 use trainer::memory::{
-    Activation, Cpu, Footprint, Gradients, Keep, Pass, Precision, Purpose, Saved, Statistics,
-    Target,
+    Activation, Cpu, Footprint, Gradients, Keep, Pass, Precision, Purpose, Saved, Stage,
+    Statistics, Target,
 };
 use trainer::model::{
     DensenetConfig, ModelConfig, Network, Norm, ResnetBlock, ResnetConfig, ResnetForm,
 };
-use trainer::ops::gpu::{Buffer, Gpu};
+use trainer::ops::gpu::{Buffer, Element, Gpu, Kernels};
 
 use super::resnet::resnet;
 use super::{DenseLayers, densenet, dropping, network, noise, values};
@@ -59,6 +59,22 @@ fn held(faults: &mut Vec<String>, name: &str, what: &str, found: i64, counted: i
     }
 }
 
+/// `input` as the stage that takes it is given it: a part of a dense block from another device, with room for what it writes.
+fn received(input: Activation, stage: &dyn Stage, precision: Precision) -> Activation {
+    match input {
+        Activation::Device(map) => {
+            let element = match precision {
+                Precision::Bf16 => Element::Bf16,
+                Precision::Fp16 => Element::F16,
+                _ => Element::F32,
+            };
+            let kernels = Kernels::shared(map.gpu.clone(), element);
+            Activation::Device(Box::new(map.with_room(&kernels, stage.room())))
+        }
+        other => other,
+    }
+}
+
 /// Holds each pass of each stage of `network` to its footprint.
 fn compare(
     network: &Network,
@@ -80,6 +96,7 @@ fn compare(
     // What stages make once and keep.
     let mut input = Activation::Map(images.clone());
     for stage in &stages {
+        input = received(input, stage.as_ref(), on.precision);
         drop(stage.checkpoint(&input));
         input = stage.forward(input, Keep::Nothing, &pass, &mut statistics).0;
     }
@@ -88,6 +105,7 @@ fn compare(
     let mut input = Activation::Map(images);
     let mut behind: Vec<(Footprint, Saved, Activation)> = Vec::new();
     for (spec, stage) in specs.iter().zip(&stages) {
+        input = received(input, stage.as_ref(), on.precision);
         let footprint = spec.footprint(&input.shape(), on);
         let added = if footprint.output_in_input { 0 } else { footprint.output } as i64;
         let name = format!("{shape:?} {:?} {}", on.precision, spec.name());

@@ -7,7 +7,7 @@ use crate::model::Norm;
 use crate::model::fuse::{DenseBlockSizes, DenseDropout};
 use crate::ops::gpu::{
     Affine, Buffer, ChannelNorm, ChannelStats, ChannelsLast, Convolution, DeviceMap, Dropped, Form,
-    GradientSums, Kernels, Normalised, NormedConvolution, Summed,
+    GradientSums, Kernels, Normalised, NormedConvolution, Over, Summed,
 };
 use crate::ops::{Dropout, Window};
 
@@ -53,15 +53,13 @@ impl Block {
         Some(run.pass.dropout(&dropout.names[layer], dropout.probability))
     }
 
-    /// The input in a buffer with room for the block's channels: its own, where it has that.
-    fn with_room(&self, kernels: &Kernels, map: DeviceMap) -> DeviceMap {
-        let output = self.sizes.output();
-        if map.data.stride() >= output {
-            return map;
-        }
-        let data = kernels.empty_map(map.data.pixels(), output).slice(0..self.sizes.input);
-        kernels.copy(&map.data, &data);
-        DeviceMap { data, ..map }
+    /// The statistics of the channels of the input `map` that its norms read, with room for those of all its channels.
+    fn stats(&self, run: &Run<'_>, map: &DeviceMap) -> ChannelStats {
+        let DenseBlockSizes { input, of_block, growth, .. } = self.sizes;
+        // They would lie in one piece.
+        let known = map.stats.is_some() || input == of_block || run.over == Over::Batch;
+        assert!(known, "the part of the block before gives statistics of groups");
+        run.stats(map, self.sizes.output()).of_block(of_block, growth)
     }
 }
 
@@ -103,10 +101,8 @@ impl Program for Block {
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
         let (kernels, values) = (run.kernels, run.values);
-        let map = self.with_room(kernels, input.into_map());
-        let all = || run.stats(&map, self.sizes.output());
-        let stats = run.takes_statistics().then(all);
-        let stats = stats.map(|stats| stats.of_block(self.sizes.of_block, self.sizes.growth));
+        let map = input.into_map().with_room(kernels, self.sizes.output());
+        let stats = run.takes_statistics().then(|| self.stats(run, &map));
         let all = map.data.with_channels(self.sizes.output());
         let [_, spatial] = convolutions(map.size);
         let (pixels, growth) = (all.pixels(), self.sizes.growth);

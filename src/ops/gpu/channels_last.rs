@@ -125,10 +125,25 @@ impl ChannelStats {
 
     /// The same in memory of their own.
     pub fn copied(&self, gpu: &Gpu) -> Self {
+        self.copied_with_room(gpu, self.channels())
+    }
+
+    /// The same with room for those of so many channels, in memory of their own where they have not that.
+    pub(super) fn with_room(self, gpu: &Gpu, channels: usize) -> Self {
+        match self.channels() >= channels {
+            true => self,
+            false => self.copied_with_room(gpu, channels),
+        }
+    }
+
+    fn copied_with_room(&self, gpu: &Gpu, channels: usize) -> Self {
+        let length = channels * self.over.images();
+        let copied =
+            |buffer: &Buffer| gpu.copied(&buffer.range(0..buffer.len().min(length)), length);
         Self {
-            mean: gpu.copied(&self.mean),
-            variance: gpu.copied(&self.variance),
-            inverse_std: gpu.copied(&self.inverse_std),
+            mean: copied(&self.mean),
+            variance: copied(&self.variance),
+            inverse_std: copied(&self.inverse_std),
             ..*self
         }
     }

@@ -148,12 +148,12 @@ impl Gpu {
         }
     }
 
-    /// The same elements in memory of their own.
-    pub fn copied(&self, buffer: &Buffer) -> Buffer {
+    /// The same 32-bit numbers in memory of their own, with room for `length` of them.
+    pub fn copied(&self, buffer: &Buffer, length: usize) -> Buffer {
         match &self.0 {
             #[cfg(feature = "cuda")]
-            Backend::Cuda(cuda) => cuda.copied(buffer),
-            Backend::Dry(_) => self.empty(buffer.len(), buffer.storage()),
+            Backend::Cuda(cuda) => cuda.copied(buffer, length),
+            Backend::Dry(_) => self.empty(length, buffer.storage()),
         }
     }
 

@@ -75,6 +75,22 @@ impl DeviceMap {
         }
     }
 
+    /// The same in rows with room for so many channels, and with room for their statistics where those are known: where
+    /// it is, if it has that.
+    pub fn with_room(self, kernels: &Kernels, channels: usize) -> Self {
+        let stats = self.stats.map(|stats| stats.with_room(&self.gpu, channels));
+        let data = match self.data.stride() >= channels {
+            true => self.data,
+            false => {
+                let out = kernels.empty_map(self.data.pixels(), channels);
+                let out = out.slice(0..self.data.channels());
+                kernels.copy(&self.data, &out);
+                out
+            }
+        };
+        Self { data, stats, ..self }
+    }
+
     /// Maps of `size` (batch, height, width) whose statistics nobody knows.
     pub fn new(kernels: &Kernels, data: ChannelsLast, size: [usize; 3]) -> Self {
         Self { gpu: kernels.gpu.clone(), data, size, parts: None, stats: None, pending: None }

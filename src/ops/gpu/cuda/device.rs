@@ -62,9 +62,15 @@ impl Cuda {
     }
 
     /// See [`Gpu::copied`].
-    pub(in crate::ops::gpu) fn copied(&self, buffer: &Buffer) -> Buffer {
+    pub(in crate::ops::gpu) fn copied(&self, buffer: &Buffer, length: usize) -> Buffer {
         let values: Tensor<1> = buffer.to_tensor(&self.device, [buffer.len()]);
-        Buffer::of_tensor(values.mul_scalar(1.0))
+        Buffer::of_tensor(match length - buffer.len() {
+            0 => values.mul_scalar(1.0),
+            room => {
+                let zeros = Tensor::zeros([room], &values.device());
+                Tensor::cat(vec![values, zeros], 0)
+            }
+        })
     }
 
     /// See [`Gpu::multiprocessors`].
