@@ -12,6 +12,7 @@ pub mod course;
 mod group;
 mod member;
 mod pipeline;
+mod reach;
 pub mod processes;
 mod seat;
 mod shard;
@@ -25,6 +26,7 @@ pub use on_ranks::{Failure, GridExchanges, Threads, on_ranks, threads};
 pub use pipeline::{
     Flow, Half, Link, PipelineConfig, PipelinePlace, PipelineSchedule, SplitConfig,
 };
+pub use reach::{P2P_DISABLE, is_p2p_disabled};
 pub use seat::Seat;
 pub use shard::{OptimizerPlacement, Shard};
 pub use shares::{BatchNormOver, Part, shares};

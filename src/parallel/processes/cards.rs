@@ -50,7 +50,9 @@ impl Cards {
     /// Why cards are not to reach each other's memory, as a clause; nothing where they may.
     pub fn apart(&self) -> Option<&'static str> {
         if self.0.iter().any(|card| card.over_tcp) {
-            return Some("TRAINER_EXCHANGE is `tcp` for one of them or more");
+            return Some(
+                "TRAINER_EXCHANGE is `tcp` or NCCL_P2P_DISABLE is set for one of them or more",
+            );
         }
         if self.0.iter().any(|card| card.machine != self.0[0].machine) {
             return Some("they are on several machines");
@@ -124,6 +126,9 @@ mod tests {
     fn memory_is_left_where_one_process_asks_for_tcp() {
         let mut all = cards(&[("a", 1), ("a", 2)]);
         all.0[1].over_tcp = true;
-        assert_eq!(all.apart(), Some("TRAINER_EXCHANGE is `tcp` for one of them or more"));
+        assert_eq!(
+            all.apart(),
+            Some("TRAINER_EXCHANGE is `tcp` or NCCL_P2P_DISABLE is set for one of them or more")
+        );
     }
 }

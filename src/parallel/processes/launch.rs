@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::nodes;
 use super::secret::Secret;
+use crate::parallel::{P2P_DISABLE, is_p2p_disabled};
 
 /// The environment of a process.
 pub type Variables = BTreeMap<String, String>;
@@ -293,7 +294,7 @@ impl Read<'_> {
         let name = "TRAINER_EXCHANGE";
         let over_tcp = match self.text(name) {
             Some("tcp") => true,
-            None | Some("memory") => false,
+            None | Some("memory") => self.text(P2P_DISABLE).is_some_and(is_p2p_disabled),
             Some(other) => {
                 let must = "\"tcp\" or \"memory\"";
                 return Err(LaunchError::Value { name, value: other.to_owned(), must });

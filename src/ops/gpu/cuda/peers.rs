@@ -19,6 +19,8 @@ use cudarc::driver::sys::{
 };
 use cudarc::driver::{CudaContext, DriverError, result};
 
+use crate::parallel::{P2P_DISABLE, is_p2p_disabled};
+
 /// Memory for the exchanges between cards: a part for each, and a word of the host's.
 ///
 /// Each card maps the parts of the others. `cuCtxEnablePeerAccess` would map all that CubeCL allocates, too: the driver would then wait
@@ -204,6 +206,9 @@ fn told(error: &DriverError) -> String {
 
 /// Whether each card can map the memory of every other one.
 fn reach_each_other(contexts: &[Arc<CudaContext>]) -> Result<(), String> {
+    if std::env::var(P2P_DISABLE).is_ok_and(|value| is_p2p_disabled(&value)) {
+        return Err(format!("{P2P_DISABLE} is set"));
+    }
     for one in contexts {
         for other in contexts.iter().filter(|other| other.ordinal() != one.ordinal()) {
             let mut can = 0;

@@ -112,6 +112,8 @@ fn what_a_person_sets_goes_before_what_follows_from_the_job() {
     assert_eq!((launch.join.as_secs(), launch.silence.as_secs()), (600, 5));
     assert!(launch.over_tcp && !found(&SLURM).over_tcp);
     assert!(!with(&SLURM, &[("TRAINER_EXCHANGE", "memory")]).over_tcp);
+    let disabled = |value| with(&SLURM, &[("NCCL_P2P_DISABLE", value)]).over_tcp;
+    assert_eq!(["1", "0", "no"].map(disabled), [true, false, false]);
     assert_eq!(with(&TORCHRUN, &[("TRAINER_PORT", "4001")]).port, 4001);
 }
 
