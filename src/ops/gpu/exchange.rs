@@ -25,7 +25,7 @@ use super::kernels::{EXCHANGE, blocks};
 use super::messages::Ways;
 use super::messages::{Crossing, Expected, Leaving, message_kernel};
 #[cfg(feature = "cuda")]
-use super::messages::{WORDS, ways_of_cards};
+use super::messages::{WORDS, let_neighbours_reach, ways_of_cards};
 use super::{Buffer, Gpu, Kernel, Sizes};
 #[cfg(feature = "cuda")]
 use super::{Element, Kernels};
@@ -503,25 +503,27 @@ impl Exchanges {
     /// As [`Exchanges::open`].
     #[cfg(feature = "cuda")]
     pub fn between(gpus: &[Gpu]) -> Result<Self, String> {
-        let (peers, warning) = peers_of(gpus, WORDS)?;
-        let none = || gpus.iter().map(|_| Ways::default()).collect();
-        let (ways, without): (Vec<Ways>, _) = match ways_of_cards(gpus, &peers) {
-            // Copy engines go from card to card.
-            _ if warning.is_some() => (none(), None),
-            Ok(ways) => (ways, None),
-            Err(reason) => {
-                // Those that could be made have ended all waiting.
-                peers.clear();
-                let warning = format!(
-                    "the cards' copy engines do not take messages ({reason}); activations go through the host's \
-                     memory, which is slower"
-                );
-                (none(), Some(warning))
-            }
-        };
+        let (peers, mut warning) = peers_of(gpus, WORDS)?;
+        if warning.is_none()
+            && let Err(reason) = let_neighbours_reach(gpus)
+        {
+            warning = Some(format!(
+                "the cards' copy engines do not reach each other's memory ({reason}); messages go through the \
+                 host's, which is slower"
+            ));
+        }
+        let ways = ways_of_cards(gpus, &peers, warning.is_some()).unwrap_or_else(|reason| {
+            // Those that could be made have ended all waiting.
+            peers.clear();
+            warning = Some(format!(
+                "the cards' copy engines do not take messages ({reason}); the host carries them, which is much \
+                 slower"
+            ));
+            gpus.iter().map(|_| Ways::default()).collect()
+        });
         let sides = sides_of(gpus, &peers).zip(ways);
         let sides = sides.map(|(side, ways)| Exchange(Arc::new(side.with_ways(ways)))).collect();
-        Ok(Self { warning: warning.or(without), ..Self::of_sides(sides) })
+        Ok(Self { warning, ..Self::of_sides(sides) })
     }
 
     /// What one of `ranks` processes, whose card is `gpu`, offers the others, with `room` bytes for what they give it.

@@ -36,6 +36,12 @@ const PLACED: usize = 2;
 const READY: usize = 4;
 /// The number of the last message that has left. This card's copy engine writes it.
 const COPIED: usize = 6;
+/// The number of the last message that has come into the host's memory, where it goes that way. The other card's copy engine writes it.
+#[cfg(feature = "cuda")]
+const STAGED: usize = 8;
+/// The number of the last message that has gone from there. The other card's copy engine writes it.
+#[cfg(feature = "cuda")]
+const GONE: usize = 10;
 
 /// Rows of a message, side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -455,18 +461,35 @@ fn ways<E>(
     Ok(all)
 }
 
-/// The ways of each of the cards `gpus` of a pipeline, whose copy engines reach each other's memory from then on.
+/// Has the copy engines of each of the cards `gpus` of a pipeline reach the memory of its neighbours from then on.
+///
+/// # Errors
+///
+/// As [`let_reach`].
+#[cfg(feature = "cuda")]
+pub(super) fn let_neighbours_reach(gpus: &[Gpu]) -> Result<(), String> {
+    gpus.windows(2).try_for_each(|both| {
+        let [before, behind] = [both[0].index(), both[1].index()];
+        let_reach(before, behind).and_then(|()| let_reach(behind, before))
+    })
+}
+
+/// The ways of each of the cards `gpus` of a pipeline; through the host's memory where they are `apart`.
 ///
 /// # Errors
 ///
 /// What the driver says.
 #[cfg(feature = "cuda")]
-pub(super) fn ways_of_cards(gpus: &[Gpu], peers: &Arc<Peers>) -> Result<Vec<Ways>, String> {
+pub(super) fn ways_of_cards(
+    gpus: &[Gpu],
+    peers: &Arc<Peers>,
+    apart: bool,
+) -> Result<Vec<Ways>, String> {
     ways(gpus.len(), |from, to| {
-        let_reach(gpus[to].index(), gpus[from].index())?;
         let flow = flow(from, to);
-        let words = [ARRIVED, PLACED, READY, COPIED].map(|word| 4 * (word + flow));
-        let outgoing = Outgoing::new(&gpus[from], peers, [from, to], flow, words)?;
+        let words = [ARRIVED, PLACED, READY, COPIED, STAGED, GONE].map(|word| 4 * (word + flow));
+        let both = [&gpus[from], &gpus[to]];
+        let outgoing = Outgoing::new(both, peers, [from, to], (flow, apart), words)?;
         Ok(Crossing { outgoing: Some(outgoing), ..Crossing::default() })
     })
 }

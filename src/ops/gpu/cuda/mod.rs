@@ -15,6 +15,7 @@ mod outgoing;
 mod peers;
 mod relay;
 mod squares;
+mod staging;
 mod transfer;
 
 pub use ahead::{Compiler, hand_over_generated};

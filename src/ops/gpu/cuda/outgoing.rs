@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Peers;
 use super::copies::CopyStream;
+use super::staging::Staging;
 use crate::ops::gpu::messages::{Lying, PitchedRows};
 use crate::ops::gpu::{Buffer, Gpu};
 
@@ -15,24 +16,30 @@ pub(in crate::ops::gpu) struct Outgoing {
     to: usize,
     /// The words that tell of messages, in bytes from the beginning of a card's part.
     words: [usize; 4],
+    /// The way that they take where the card does not reach the other one's memory.
+    staging: Option<Staging>,
 }
 
 impl Outgoing {
-    /// That of the card `gpu`, between these two places of `peers`. Messages of another lane do not wait for these. The `words` are for what has arrived, what there
-    /// is room for, what is ready and what has been copied; the first is the other card's.
+    /// That of the first of the cards `gpus` to the second, which have these two places among `peers`. Messages of another lane do not wait for these. The
+    /// `words` are for what has arrived, what there is room for, what is ready, what has been copied, and where the cards are `apart` and messages go through
+    /// the host's memory, for what has come there and has gone; the first and the fifth are the other card's.
     ///
     /// # Errors
     ///
     /// As [`CopyStream::new`].
     pub(in crate::ops::gpu) fn new(
-        gpu: &Gpu,
+        gpus: [&Gpu; 2],
         peers: &Arc<Peers>,
         [from, to]: [usize; 2],
-        lane: usize,
-        words: [usize; 4],
+        (lane, apart): (usize, bool),
+        [arrived, place, ready, copied, staged, gone]: [usize; 6],
     ) -> Result<Self, String> {
-        let [_, _, ready, _] = words;
-        Ok(Self { copies: CopyStream::new(gpu, peers, [from, lane], ready)?, from, to, words })
+        let copies = CopyStream::new(gpus[0], peers, [from, lane], ready)?;
+        // A card has two lanes for what it sends.
+        let staging = || Staging::new(gpus[1], peers, [to, lane + 2], [staged, gone]);
+        let staging = apart.then(staging).transpose()?;
+        Ok(Self { copies, from, to, words: [arrived, place, ready, copied], staging })
     }
 
     /// Where rows lie that begin where these buffers of the card do.
@@ -69,11 +76,19 @@ impl Outgoing {
         places: &[Lying],
         [number, placed]: [u32; 2],
     ) -> Result<(), String> {
-        let Self { copies, from, to, words: [arrived, place, ready, copied] } = self;
+        let Self { copies, from, to, words: [arrived, place, ready, copied], staging } = self;
         let asked = copies.wait(*from, *ready, number).and_then(|()| {
             copies.wait(*from, *place, placed)?;
-            parts.iter().zip(places).try_for_each(|(part, place)| copies.copy_rows(part, place))?;
-            copies.tell(*to, *arrived, number)?;
+            match staging {
+                Some(staging) => {
+                    staging.take((copies, *from), parts, places, (number, *arrived))?;
+                }
+                None => {
+                    let mut both = parts.iter().zip(places);
+                    both.try_for_each(|(part, place)| copies.copy_rows(part, place))?;
+                    copies.tell(*to, *arrived, number)?;
+                }
+            }
             copies.tell(*from, *copied, number)
         });
         asked.map_err(|error| error.to_string())
@@ -82,5 +97,8 @@ impl Outgoing {
     /// Waits until all is gone.
     pub(in crate::ops::gpu) fn drain(&self) {
         self.copies.drain();
+        if let Some(staging) = &self.staging {
+            staging.drain();
+        }
     }
 }

@@ -83,8 +83,8 @@ impl Peers {
                 let parts = indices.iter().map(|_| Host::new(bytes).map(Part::Host));
                 let parts = parts.collect::<Result<_, _>>().map_err(|error| told(&error))?;
                 let warning = format!(
-                    "the cards cannot write into each other's memory ({reason}); sums over them go \
-                     through the host's, which is slower"
+                    "the cards cannot write into each other's memory ({reason}); what they send each \
+                     other goes through the host's, which is slower"
                 );
                 Ok((Self::new(parts, word), Some(warning)))
             }
@@ -417,19 +417,24 @@ fn access(device: CUdevice) -> CUmemAccessDesc {
 }
 
 /// Memory of the host that all cards have mapped, at the same addresses.
-struct Host {
+pub(super) struct Host {
     address: u64,
 }
 
 impl Host {
     /// `bytes` zeros.
-    fn new(bytes: usize) -> Result<Self, DriverError> {
+    pub(super) fn new(bytes: usize) -> Result<Self, DriverError> {
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         // SAFETY: a context is current.
         let memory: *mut c_void = unsafe { result::malloc_host(bytes, flags) }?;
         // SAFETY: it has so many bytes.
         unsafe { ptr::write_bytes(memory.cast::<u8>(), 0, bytes) };
         Ok(Self { address: memory as u64 })
+    }
+
+    /// Where it begins, for the host and for every card.
+    pub(super) fn address(&self) -> u64 {
+        self.address
     }
 }
 
