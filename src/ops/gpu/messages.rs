@@ -8,6 +8,8 @@
 //! of all that is launched, even where the driver holds up a thread: when a stream has no room for another launch, or
 //! memory is taken.
 
+#[cfg(feature = "cuda")]
+use std::ops::Range;
 #[cfg(any(feature = "cuda", test))]
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,7 +38,7 @@ const PLACED: usize = 2;
 const READY: usize = 4;
 /// The number of the last message that has left. This card's copy engine writes it.
 const COPIED: usize = 6;
-/// The number of the last message that has come into the host's memory, where it goes that way. The other card's copy engine writes it.
+/// How many pieces of messages have come into the host's memory, where they go that way. The other card's copy engine writes it.
 #[cfg(feature = "cuda")]
 const STAGED: usize = 8;
 /// The number of the last message that has gone from there. The other card's copy engine writes it.
@@ -86,6 +88,15 @@ pub(super) struct PitchedRows {
 pub(super) struct Lying {
     pub address: u64,
     pub rows: PitchedRows,
+}
+
+#[cfg(feature = "cuda")]
+impl Lying {
+    /// Some of the rows.
+    pub fn slice(&self, rows: Range<usize>) -> Self {
+        let address = self.address + (rows.start * self.rows.pitch) as u64;
+        Self { address, rows: PitchedRows { rows: rows.len(), ..self.rows } }
+    }
 }
 
 /// A message on its way.

@@ -14,13 +14,15 @@ use crate::ops::gpu::messages::{Lying, PitchedRows};
 const SLOTS: usize = 2;
 /// Parts of a message begin at multiples of so many bytes.
 const ALIGNED: usize = 256;
+/// Bytes after which what has come goes on, about, while the rest comes.
+const PIECE: usize = 16 << 20;
 
 /// Where messages wait in the host's memory: a copy engine of the card that sends brings them, and one of the card that receives takes them.
 pub(super) struct Staging {
     /// Those of the card that receives.
     arriving: CopyStream,
     rank: usize,
-    /// The words that say which message has come here, and which has gone, in bytes from the beginning of a card's part.
+    /// The words that say how many pieces have come here, and which message has gone, in bytes from the beginning of a card's part.
     words: [usize; 2],
     slots: Mutex<Slots>,
 }
@@ -29,6 +31,8 @@ pub(super) struct Staging {
 struct Slots {
     all: [Slot; SLOTS],
     next: usize,
+    /// How many pieces of messages have come here; the word that says so counts them.
+    pieces: u32,
     /// What was too small. Copies may be under way in it, and to free it would wait for cards.
     outgrown: Vec<Host>,
 }
@@ -77,10 +81,18 @@ impl Staging {
         if let Some(earlier) = earlier {
             leaving.wait(from, *gone, earlier)?;
         }
-        parts.iter().zip(&here).try_for_each(|(part, here)| leaving.copy_rows(part, here))?;
-        leaving.tell(*rank, *staged, number)?;
-        arriving.wait(*rank, *staged, number)?;
-        here.iter().zip(places).try_for_each(|(here, place)| arriving.copy_rows(here, place))?;
+        for ((part, here), place) in parts.iter().zip(&here).zip(places) {
+            let each = (PIECE / part.rows.bytes.max(1)).max(1);
+            for first in (0..part.rows.rows).step_by(each) {
+                let rows = first..(first + each).min(part.rows.rows);
+                let [part, here, place] = [part, here, place].map(|all| all.slice(rows.clone()));
+                slots.pieces = slots.pieces.wrapping_add(1);
+                leaving.copy_rows(&part, &here)?;
+                leaving.tell(*rank, *staged, slots.pieces)?;
+                arriving.wait(*rank, *staged, slots.pieces)?;
+                arriving.copy_rows(&here, &place)?;
+            }
+        }
         arriving.tell(*rank, arrived, number)?;
         arriving.tell(from, *gone, number)
     }
