@@ -67,8 +67,8 @@ use crate::ops::gpu::{Gpu, MOST_CARDS};
 use crate::ops::is_gpu;
 use crate::optim::{LossScale, Schedule};
 use crate::parallel::processes::{Cards, Processes};
-use crate::parallel::{self, PipelineSchedule, Shard};
-use crate::plan::{DevicePlan, PipelinePlan, Plan, Planner, TrainPlan};
+use crate::parallel::{self, Shard};
+use crate::plan::{DevicePlan, Plan, Planner, TrainPlan};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
 use crate::run::{
@@ -212,16 +212,7 @@ impl Ready {
             data.warnings.extend(cards.shared());
         }
         data.warnings.extend(processes.and_then(Processes::warning));
-        // All of a grid have the same cards' connections.
-        let mut exchanges = trainer.exchanges.iter().chain(&trainer.messages);
-        let waits =
-            |pipeline: &PipelinePlan| pipeline.schedule == PipelineSchedule::OneForwardOneBackward;
-        data.warnings.extend(exchanges.find_map(|each| each.warning.clone()).map(|warning| {
-            match plan.pipeline.as_ref().is_some_and(waits) {
-                true => format!("{warning}; `schedule = \"eager_1f1b\"` waits less for it"),
-                false => warning,
-            }
-        }));
+        data.warnings.extend(trainer.warning());
         data.warnings.extend(trainer.fit_standardizers(&data.train));
         let schedule = schedule(&plan, data.train_loader.batches_per_epoch());
         Ok(Self { plan, config, data, saved, trainer, schedule, meter, initial })

@@ -11,6 +11,7 @@ use super::{Failure, output, whole};
 use crate::build::{self, Taken};
 use crate::model::weights::{self, Initial};
 use crate::run::Backoff;
+use crate::screen::say;
 
 /// Times training steps of a configuration's model, and measures their memory
 ///
@@ -62,6 +63,9 @@ pub fn execute(bench: &Bench) -> Result<(), Failure> {
         false => build::Bench::new(&plan),
     };
     let mut steps = steps.map_err(|error| super::unopened(error, &source))?;
+    if let Some(warning) = steps.trainer.warning() {
+        say(format_args!("warning: {warning}"));
+    }
     bench.images.as_ref().map(|path| steps.take_images(path)).transpose()?;
     if let Some(path) = &bench.gradients {
         return write_gradients(steps, path);
