@@ -536,8 +536,8 @@ fn several_cards_are_planned_to_be_as_much_faster_than_one_as_was_measured() {
     let block = |block: usize| format!("denseblock{block}");
     let whole = || [2, 3, 4].map(block).to_vec();
     let schedules = ["eager_1f1b", "1f1b", "gpipe", "sequential"];
-    // Depth, one card's step, and how near plans are.
-    let networks = [(121, 90.2, 0.08), (169, 111.9, 0.13), (201, 137.9, 0.08)];
+    // One card's step.
+    let networks = [(121, 90.2), (169, 111.9), (201, 137.9)];
     let measured = [
         (121, in_two(2, 7), [None, Some(54.36), Some(54.85), None]),
         (121, in_two(2, 9), [Some(51.48), None, None, None]),
@@ -570,7 +570,8 @@ fn several_cards_are_planned_to_be_as_much_faster_than_one_as_was_measured() {
         let plan = bench("data_parallel", &[&all[..], &depth, set].concat());
         Planner::choose(&plan, Machine::ASSUMED).expect("is planned").estimate().seconds
     };
-    for (depth, alone, near) in networks {
+    let mut far = Vec::new();
+    for (depth, alone) in networks {
         let one = seconds(depth, &["device.use=['cuda:0']".to_owned()]);
         for (_, split, all) in measured.iter().filter(|(of, ..)| *of == depth) {
             let cards: Vec<String> = (0..=split.len()).map(|card| format!("cuda:{card}")).collect();
@@ -585,13 +586,17 @@ fn several_cards_are_planned_to_be_as_much_faster_than_one_as_was_measured() {
                 );
                 let (planned, measured) = (one / found, alone / measured);
                 let off = planned / measured - 1.0;
-                assert!(
-                    off.abs() < near,
-                    "{depth} {schedule} {split:?}: {planned:.3} × of {measured:.3}, {off:+.3}"
-                );
+                if off.abs() >= 0.08 {
+                    far.push(format!("{depth} {schedule} {split:?}: {off:+.2}"));
+                }
             }
         }
     }
+    // It is not known why this one takes longer.
+    let known = [
+        "169 eager_1f1b [\"denseblock1.denselayer6\", \"denseblock3\", \"denseblock3.denselayer28\"]: +0.12",
+    ];
+    assert_eq!(far, known);
 }
 
 /// 128 channels of 40×40 and 256 of 20×20 in 2 bytes, forward and back, in eight micro-batches.

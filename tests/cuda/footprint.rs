@@ -59,10 +59,11 @@ fn held(faults: &mut Vec<String>, name: &str, what: &str, found: i64, counted: i
     }
 }
 
-/// `input` as the stage that takes it is given it: a part of a dense block from another device, with room for what it writes.
+/// `input` as the stage that takes it is given it: a part that begins within a dense block has its from another device, with room for what it
+/// writes. Others have theirs as the stage before leaves it.
 fn received(input: Activation, stage: &dyn Stage, precision: Precision) -> Activation {
     match input {
-        Activation::Device(map) => {
+        Activation::Device(map) if stage.name().contains(".denselayer") => {
             let element = match precision {
                 Precision::Bf16 => Element::Bf16,
                 Precision::Fp16 => Element::F16,
