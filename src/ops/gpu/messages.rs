@@ -41,7 +41,7 @@ const COPIED: usize = 6;
 /// How many pieces of messages have come into the host's memory, where they go that way. The other card's copy engine writes it.
 #[cfg(feature = "cuda")]
 const STAGED: usize = 8;
-/// The number of the last message that has gone from there. The other card's copy engine writes it.
+/// How many pieces have gone from there. The other card's copy engine writes it.
 #[cfg(feature = "cuda")]
 const GONE: usize = 10;
 
@@ -92,10 +92,20 @@ pub(super) struct Lying {
 
 #[cfg(feature = "cuda")]
 impl Lying {
-    /// Some of the rows.
-    pub fn slice(&self, rows: Range<usize>) -> Self {
-        let address = self.address + (rows.start * self.rows.pitch) as u64;
-        Self { address, rows: PitchedRows { rows: rows.len(), ..self.rows } }
+    /// Some bytes of some of the rows.
+    pub fn slice(&self, rows: Range<usize>, bytes: Range<usize>) -> Self {
+        let address = self.address + (rows.start * self.rows.pitch + bytes.start) as u64;
+        Self { address, rows: PitchedRows { rows: rows.len(), bytes: bytes.len(), ..self.rows } }
+    }
+
+    /// What is copied from one to the other: all bytes as one row, where neither has gaps between its rows.
+    pub fn in_one_row(both: [&Self; 2]) -> [Self; 2] {
+        let has_gaps = |all: &&Self| all.rows.rows > 1 && all.rows.pitch != all.rows.bytes;
+        let in_one = |all: &Self| {
+            let bytes = all.rows.rows * all.rows.bytes;
+            Self { rows: PitchedRows { rows: 1, bytes, pitch: bytes }, ..*all }
+        };
+        if both.iter().any(has_gaps) { both.map(|all| *all) } else { both.map(in_one) }
     }
 }
 

@@ -87,11 +87,12 @@ impl CopyStream {
     /// that is known to have ended.
     pub(super) fn copy_rows(&self, part: &Lying, place: &Lying) -> Result<(), DriverError> {
         let stream = self.ready()?;
+        let [part, place] = Lying::in_one_row([part, place]);
         let PitchedRows { rows, bytes, pitch } = part.rows;
-        if rows == 1 || bytes == pitch && bytes == place.rows.pitch {
+        if rows == 1 {
             // SAFETY: the memory of both has so many bytes, as whoever asks knows.
             return unsafe {
-                result::memcpy_dtod_async(place.address, part.address, rows * bytes, stream)
+                result::memcpy_dtod_async(place.address, part.address, bytes, stream)
             };
         }
         let copy = CUDA_MEMCPY2D {

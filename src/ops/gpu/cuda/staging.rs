@@ -1,5 +1,6 @@
 //! The host's memory on the way of messages between cards that do not reach each other's.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::DriverError;
@@ -10,39 +11,22 @@ use super::peers::Host;
 use crate::ops::gpu::Gpu;
 use crate::ops::gpu::messages::{Lying, PitchedRows};
 
-/// Messages that can be on their way at once: one comes while the next one leaves.
-const SLOTS: usize = 2;
-/// Parts of a message begin at multiples of so many bytes.
-const ALIGNED: usize = 256;
-/// Bytes after which what has come goes on, about, while the rest comes.
-const PIECE: usize = 16 << 20;
+/// Bytes of a piece of a message, at most.
+const PIECE: usize = 8 << 20;
+/// How many pieces there is room for: some come while others go on.
+const PLACES: u32 = 4;
 
-/// Where messages wait in the host's memory: a copy engine of the card that sends brings them, and one of the card that receives takes them.
+/// Where messages wait in the host's memory, piece by piece: a copy engine of the card that sends brings them, and one of the card that receives takes them.
 pub(super) struct Staging {
     /// Those of the card that receives.
     arriving: CopyStream,
     rank: usize,
-    /// The words that say how many pieces have come here, and which message has gone, in bytes from the beginning of a card's part.
+    /// The words that say how many pieces have come here, and how many have gone, in bytes from the beginning of a card's part.
     words: [usize; 2],
-    slots: Mutex<Slots>,
-}
-
-#[derive(Default)]
-struct Slots {
-    all: [Slot; SLOTS],
-    next: usize,
-    /// How many pieces of messages have come here; the word that says so counts them.
-    pieces: u32,
-    /// What was too small. Copies may be under way in it, and to free it would wait for cards.
-    outgrown: Vec<Host>,
-}
-
-#[derive(Default)]
-struct Slot {
-    memory: Option<Host>,
-    bytes: usize,
-    /// The number of the last message that it was for.
-    last: Option<u32>,
+    /// A ring of places.
+    memory: Host,
+    /// How many pieces there have been.
+    pieces: Mutex<u32>,
 }
 
 impl Staging {
@@ -51,7 +35,7 @@ impl Staging {
     ///
     /// # Errors
     ///
-    /// As [`CopyStream::new`].
+    /// As [`CopyStream::new`], and where the driver has no such memory.
     pub fn new(
         gpu: &Gpu,
         peers: &Arc<Peers>,
@@ -59,11 +43,12 @@ impl Staging {
         words: [usize; 2],
     ) -> Result<Self, String> {
         let arriving = CopyStream::new(gpu, peers, [rank, lane], words[0])?;
-        Ok(Self { arriving, rank, words, slots: Mutex::default() })
+        let memory = Host::new(PLACES as usize * PIECE).map_err(|error| error.to_string())?;
+        Ok(Self { arriving, rank, words, memory, pieces: Mutex::default() })
     }
 
-    /// Has `leaving`, of the card `from`, bring the message of this number, whose `parts` lie in that card's memory, and takes it from here to its `places`;
-    /// the word `arrived` of the other card then says so.
+    /// Has `leaving`, of the card `from`, bring a message whose `parts` lie in that card's memory, and takes it from here to its `places`; the word `arrived`
+    /// of the other card then has the message's number.
     ///
     /// # Errors
     ///
@@ -76,25 +61,28 @@ impl Staging {
         (number, arrived): (u32, usize),
     ) -> Result<(), DriverError> {
         let Self { arriving, rank, words: [staged, gone], .. } = self;
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let (here, earlier) = slots.take(parts, number)?;
-        if let Some(earlier) = earlier {
-            leaving.wait(from, *gone, earlier)?;
-        }
-        for ((part, here), place) in parts.iter().zip(&here).zip(places) {
-            let each = (PIECE / part.rows.bytes.max(1)).max(1);
-            for first in (0..part.rows.rows).step_by(each) {
-                let rows = first..(first + each).min(part.rows.rows);
-                let [part, here, place] = [part, here, place].map(|all| all.slice(rows.clone()));
-                slots.pieces = slots.pieces.wrapping_add(1);
+        let mut count = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        for (part, place) in parts.iter().zip(places) {
+            let [part, place] = Lying::in_one_row([part, place]);
+            for (rows, bytes) in pieces(part.rows.rows, part.rows.bytes) {
+                let [part, place] = [part, place].map(|all| all.slice(rows.clone(), bytes.clone()));
+                let here = self.place(*count, part.rows);
+                *count = count.wrapping_add(1);
+                leaving.wait(from, *gone, count.wrapping_sub(PLACES))?;
                 leaving.copy_rows(&part, &here)?;
-                leaving.tell(*rank, *staged, slots.pieces)?;
-                arriving.wait(*rank, *staged, slots.pieces)?;
+                leaving.tell(*rank, *staged, *count)?;
+                arriving.wait(*rank, *staged, *count)?;
                 arriving.copy_rows(&here, &place)?;
+                arriving.tell(from, *gone, *count)?;
             }
         }
-        arriving.tell(*rank, arrived, number)?;
-        arriving.tell(from, *gone, number)
+        arriving.tell(*rank, arrived, number)
+    }
+
+    /// Where a piece of so many rows lies here, without gaps, before which there were `earlier` ones.
+    fn place(&self, earlier: u32, rows: PitchedRows) -> Lying {
+        let address = self.memory.address() + u64::from(earlier % PLACES) * PIECE as u64;
+        Lying { address, rows: PitchedRows { pitch: rows.bytes, ..rows } }
     }
 
     /// Waits until all is gone.
@@ -103,36 +91,41 @@ impl Staging {
     }
 }
 
-impl Slots {
-    /// Where the rows of these parts come without gaps, for the message of this number, and the number of the message before it in that memory.
-    fn take(
-        &mut self,
-        parts: &[Lying],
-        number: u32,
-    ) -> Result<(Vec<Lying>, Option<u32>), DriverError> {
-        let bytes = |part: &Lying| (part.rows.rows * part.rows.bytes).next_multiple_of(ALIGNED);
-        let all: usize = parts.iter().map(bytes).sum();
-        let slot = &mut self.all[self.next];
-        self.next = (self.next + 1) % SLOTS;
-        if slot.bytes < all {
-            let larger = Host::new(all)?;
-            self.outgrown.extend(slot.memory.replace(larger));
-            (slot.bytes, slot.last) = (all, None);
-        }
-        let mut address = slot.memory.as_ref().map_or(0, Host::address);
-        let place = |part: &Lying| {
-            let rows = PitchedRows { pitch: part.rows.bytes, ..part.rows };
-            let place = Lying { address, rows };
-            address += bytes(part) as u64;
-            place
-        };
-        let places = parts.iter().map(place).collect();
-        Ok((places, slot.last.replace(number)))
-    }
+/// The rows of each piece of so many, and its bytes of each row.
+fn pieces(rows: usize, bytes: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+    let length = bytes.clamp(1, PIECE);
+    let each = PIECE / length;
+    let columns =
+        move || (0..bytes).step_by(length).map(move |from| from..(from + length).min(bytes));
+    (0..rows).step_by(each).flat_map(move |first| {
+        columns().map(move |columns| (first..(first + each).min(rows), columns))
+    })
 }
 
 impl std::fmt::Debug for Staging {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "Staging({:?})", self.arriving)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each byte is in one piece, in order, and no piece is larger than its place.
+    #[test]
+    fn pieces_are_all_of_a_message() {
+        for (rows, bytes) in
+            [(0, 5), (5, 0), (1, 1), (7, PIECE / 3), (3, PIECE), (2, 2 * PIECE + 5), (1 << 20, 24)]
+        {
+            let mut next = (0, 0);
+            for (piece, columns) in pieces(rows, bytes) {
+                assert_eq!((piece.start, columns.start), next, "{rows} {bytes}");
+                assert!((1..=PIECE).contains(&(piece.len() * columns.len())), "{rows} {bytes}");
+                next =
+                    if columns.end == bytes { (piece.end, 0) } else { (piece.start, columns.end) };
+            }
+            assert_eq!(next, (if bytes == 0 { 0 } else { rows }, 0), "{rows} {bytes}");
+        }
     }
 }
