@@ -12,8 +12,8 @@ pub mod course;
 mod group;
 mod member;
 mod pipeline;
-mod reach;
 pub mod processes;
+mod reach;
 mod seat;
 mod shard;
 mod shares;
@@ -24,7 +24,8 @@ pub use group::Abandoned;
 pub use member::{Across, Member};
 pub use on_ranks::{Failure, GridExchanges, Threads, on_ranks, threads};
 pub use pipeline::{
-    Flow, Half, Link, PipelineConfig, PipelinePlace, PipelineSchedule, SplitConfig,
+    Flow, Half, Link, PipelineConfig, PipelinePlace, PipelineSchedule, PipelineScheduleConfig,
+    SplitConfig,
 };
 pub use reach::{P2P_DISABLE, is_p2p_disabled};
 pub use seat::Seat;

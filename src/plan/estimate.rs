@@ -278,7 +278,7 @@ impl Estimator {
 
     /// The same within `budget` bytes.
     pub fn within(plan: &Plan, machine: Machine, budget: u64) -> Self {
-        let plan = plan.with_split(machine);
+        let plan = plan.with_pipeline(machine);
         let ranges = plan.stages_of_devices();
         Self { plan, machine, budget, ranges, known: HashMap::new(), kept_within: Vec::new() }
     }

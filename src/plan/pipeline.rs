@@ -9,15 +9,16 @@ use crate::fault::{Fault, fault, require};
 use crate::memory::{Footprint, PipelinePart, Speed, Target};
 use crate::model::{Network, is_part_of};
 use crate::parallel::{
-    BatchNormOver, ParallelConfig, PipelineConfig, PipelinePlace, PipelineSchedule, SplitConfig,
+    BatchNormOver, ParallelConfig, PipelineConfig, PipelinePlace, PipelineSchedule,
+    PipelineScheduleConfig, SplitConfig,
 };
 use crate::screen::counted;
 
 /// How the devices of a pipeline share the stages of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipelinePlan {
-    /// In which order micro-batches go through.
-    pub schedule: PipelineSchedule,
+    /// In which order micro-batches go through; `None` where the program is to decide.
+    pub schedule: Option<PipelineSchedule>,
     /// The first stage of every device but the first, by its name; `None` where the program is to decide.
     pub split: Option<Vec<String>>,
     /// How many copies of the pipeline share each batch; at least 1.
@@ -50,13 +51,18 @@ impl PipelinePlan {
             SplitConfig::Auto(_) => None,
             SplitConfig::At(names) => Some(named(names, depth, model)?),
         };
-        Ok(Some(Self { schedule: *schedule, split, copies: *copies }))
+        let schedule = match schedule {
+            PipelineScheduleConfig::Auto(_) => None,
+            PipelineScheduleConfig::Of(schedule) => Some(*schedule),
+        };
+        Ok(Some(Self { schedule, split, copies: *copies }))
     }
 
     /// As a configuration has it.
     pub(super) fn to_config(&self) -> PipelineConfig {
         let split = self.split.clone().map(SplitConfig::At).unwrap_or_default();
-        PipelineConfig { split, schedule: self.schedule, copies: self.copies }
+        let schedule = self.schedule.map(PipelineScheduleConfig::Of).unwrap_or_default();
+        PipelineConfig { split, schedule, copies: self.copies }
     }
 }
 
@@ -168,21 +174,39 @@ impl Plan {
         plan.on_devices(copies * self.depth())
     }
 
-    /// The same with the split of its pipeline decided, where the program is to decide it on `machine`, as is
+    /// The same with the split and the schedule of its pipeline decided, where the program is to decide them on `machine`, as is
     /// best for steps as the configuration has them.
-    pub fn with_split(&self, machine: Machine) -> Self {
-        self.with_split_for(machine, &MemorySettings::configured(&self.memory, self.device_batch()))
+    pub fn with_pipeline(&self, machine: Machine) -> Self {
+        let settings = MemorySettings::configured(&self.memory, self.device_batch());
+        self.with_pipeline_for(machine, &settings)
     }
 
     /// The same for steps with `settings`.
-    pub(super) fn with_split_for(&self, machine: Machine, settings: &MemorySettings) -> Self {
-        match &self.pipeline {
-            Some(PipelinePlan { split: None, schedule, .. }) if self.depth() > 1 => {
-                let split = balanced(self, machine, *schedule, settings);
-                self.clone().split_at(split)
+    pub(super) fn with_pipeline_for(&self, machine: Machine, settings: &MemorySettings) -> Self {
+        let is_decided = |pipeline: &&PipelinePlan| {
+            self.depth() == 1 || (pipeline.split.is_some() && pipeline.schedule.is_some())
+        };
+        let Some(PipelinePlan { split, schedule, .. }) =
+            self.pipeline.as_ref().filter(|pipeline| !is_decided(pipeline))
+        else {
+            return self.clone();
+        };
+        let by = |schedule| {
+            let balance = Balance { plan: self, machine, schedule, settings };
+            let split = split.clone().unwrap_or_else(|| balanced(&balance));
+            (schedule, balance.tried(split))
+        };
+        let usual = PipelineSchedule::OneForwardOneBackward;
+        let (schedule, Tried { split, .. }) = match schedule {
+            Some(schedule) => by(*schedule),
+            // Devices of the CPU share its cores.
+            None if !machine.cuda => by(usual),
+            None => {
+                let [usual, eager] = [usual, PipelineSchedule::Eager].map(by);
+                if eager.1.is_better_than(&usual.1, WORTH_IT) { eager } else { usual }
             }
-            _ => self.clone(),
-        }
+        };
+        self.clone().with_schedule(schedule).split_at(split)
     }
 
     /// The same with a pipeline whose devices but the first begin with the stages `split`.
@@ -195,7 +219,7 @@ impl Plan {
 
     fn with_schedule(mut self, schedule: PipelineSchedule) -> Self {
         if let Some(pipeline) = &mut self.pipeline {
-            pipeline.schedule = schedule;
+            pipeline.schedule = Some(schedule);
         }
         self
     }
@@ -238,7 +262,7 @@ impl Plan {
         rank: usize,
         ranges: &[Range<usize>],
     ) -> Option<PipelinePart> {
-        let schedule = self.pipeline.as_ref().filter(|_| ranges.len() > 1)?.schedule;
+        let schedule = self.pipeline.as_ref().filter(|_| ranges.len() > 1)?.schedule?;
         let place = PipelinePlace { rank, ranks: ranges.len(), schedule };
         Some(PipelinePart { place, returns: self.frozen() < ranges[rank].start })
     }
@@ -262,36 +286,30 @@ impl Plan {
 
 /// The first stage of every device but the first, so that steps are as fast as can be where all devices stay within
 /// their budget; where none does, the fullest has as little as can be. A dense block is cut where steps are then faster by more
-/// than [`CUTS`] or nothing else stays within the budget.
+/// than [`WORTH_IT`] or nothing else stays within the budget.
 ///
 /// Devices begin alike whatever is kept and however several devices work at once, as long as that stays within the
 /// budget: so these settings change no bit.
-fn balanced(
-    plan: &Plan,
-    machine: Machine,
-    schedule: PipelineSchedule,
-    settings: &MemorySettings,
-) -> Vec<String> {
-    let of = |schedule, settings| Balance { plan, machine, schedule, settings };
-    let balance = of(schedule, settings);
+fn balanced(balance: &Balance) -> Vec<String> {
     let plain = MemorySettings {
         checkpointing: Default::default(),
         offload: Default::default(),
-        ..settings.clone()
+        ..balance.settings.clone()
     };
-    let at_once = match schedule {
+    let schedule = match balance.schedule {
         PipelineSchedule::Gpipe => PipelineSchedule::OneForwardOneBackward,
         own => own,
     };
-    let found = of(at_once, &plain).best();
+    let found = Balance { schedule, settings: &plain, ..*balance }.best();
     match balance.tried(found.clone()).fits {
         true => found,
         false => balance.best(),
     }
 }
 
-/// By what share steps must be faster for a dense block to be cut, which makes messages long.
-const CUTS: f64 = 0.03;
+/// By what share steps must be faster for what costs otherwise: a dense block that is cut, which makes messages long, and more
+/// micro-batches on their way, which take memory.
+const WORTH_IT: f64 = 0.03;
 
 /// How many splits near one that is good are tried.
 const MOST_TRIES: usize = 60;
@@ -351,7 +369,7 @@ impl Balance<'_> {
         let cut = self.of_layers(&whole, &parts).map(|split| self.climbed(&parts, split));
         let whole = of_stages.map(|(split, _)| self.climbed(&whole, split));
         let found = match (whole, cut) {
-            (Some(whole), Some(cut)) if cut.is_better_than(&whole, CUTS) => Some(cut),
+            (Some(whole), Some(cut)) if cut.is_better_than(&whole, WORTH_IT) => Some(cut),
             (whole, cut) => whole.or(cut),
         };
         found.map(|found| found.split).unwrap_or_default()

@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::limits::what_would_fit;
-use super::preference::{Preference, preferred_with_split};
+use super::preference::{Preference, preferred_with_pipeline};
 use super::price;
 use super::{Estimator, HeldMemory, Machine, MemorySettings, Plan, StepEstimate};
 use crate::choice::{Choice, NoSettings};
@@ -119,7 +119,7 @@ impl Planner {
     ///
     /// As there.
     pub fn choose_beside(plan: &Plan, machine: Machine, others: u64) -> Result<Self, NothingFits> {
-        let (undecided, plan) = (plan, &plan.with_split(machine));
+        let (undecided, plan) = (plan, &plan.with_pipeline(machine));
         let budget = Estimator::new(plan, machine).budget().saturating_sub(others);
         let configured = MemorySettings::configured(&plan.memory, plan.device_batch());
         let of = |settings| Self::new(plan.clone(), machine, budget, settings);
@@ -151,7 +151,7 @@ impl Planner {
             true => plan.eligible(&machine),
             false => vec![configured.clone()],
         };
-        match preferred_with_split(undecided, machine, budget, &eligible) {
+        match preferred_with_pipeline(undecided, machine, budget, &eligible) {
             Some((plan, settings)) => Ok(Self::new(plan, machine, budget, settings)),
             None => Err(nothing_fits(plan, machine, budget, &eligible)),
         }
@@ -159,7 +159,7 @@ impl Planner {
 
     /// Plans as a saved state remembers it.
     pub fn resumed(plan: &Plan, machine: Machine, chosen: Chosen) -> Self {
-        let plan = plan.with_split_for(machine, &chosen.settings);
+        let plan = plan.with_pipeline_for(machine, &chosen.settings);
         Self::new(plan, machine, chosen.budget, chosen.settings)
     }
 

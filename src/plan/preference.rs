@@ -75,17 +75,17 @@ impl Plan {
 
 /// The preferred of `candidates`, and the plan with its split decided for it, where a pipeline leaves that open:
 /// another one for each size of micro-batch.
-pub(super) fn preferred_with_split(
+pub(super) fn preferred_with_pipeline(
     plan: &Plan,
     machine: Machine,
     budget: u64,
     candidates: &[MemorySettings],
 ) -> Option<(Plan, MemorySettings)> {
     let mut best: Option<(Preference, Plan, MemorySettings)> = None;
-    let is_free = plan.with_split(machine) != *plan;
+    let is_free = plan.with_pipeline(machine) != *plan;
     let alike = |a: &MemorySettings, b: &MemorySettings| !is_free || a.micro_batch == b.micro_batch;
     for candidates in candidates.chunk_by(alike) {
-        let plan = plan.with_split_for(machine, candidates.first()?);
+        let plan = plan.with_pipeline_for(machine, candidates.first()?);
         let Some((found, settings)) = preferred(&plan, machine, budget, candidates) else {
             continue;
         };

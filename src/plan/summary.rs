@@ -361,7 +361,7 @@ impl PlanSummary {
         let planner = Planner::choose(plan, *machine).ok();
         let plan = &match &planner {
             Some(planner) => planner.plan().clone(),
-            None => plan.with_split(*machine),
+            None => plan.with_pipeline(*machine),
         };
         let mut estimator = Estimator::new(plan, *machine);
         let budget = estimator.budget();

@@ -68,11 +68,10 @@ impl Plan {
         let schedule = self.pipeline.as_ref().filter(|_| several)?.schedule;
         let settings = MemorySettings::configured(&self.memory, self.device_batch());
         let one = settings.micro_batch >= self.device_batch();
-        (one && schedule != PipelineSchedule::Sequential).then(|| {
+        (one && schedule != Some(PipelineSchedule::Sequential)).then(|| {
             format!(
                 "a batch goes through the pipeline as one micro-batch, so that one device works at a time: \
-                 `{}` needs several, such as `micro_batch = {}` under [memory]",
-                schedule.name(),
+                 all can work with several, such as `micro_batch = {}` under [memory]",
                 self.device_batch().div_ceil(4 * self.depth()).max(1)
             )
         })

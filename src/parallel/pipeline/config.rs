@@ -17,7 +17,7 @@ pub struct PipelineConfig {
     pub split: SplitConfig,
     /// In which order micro-batches go through the devices.
     #[schemars(example = &"gpipe")]
-    pub schedule: PipelineSchedule,
+    pub schedule: PipelineScheduleConfig,
     /// How many copies of the pipeline there are, at least 1. Each batch is shared out over them, and each has
     /// as many of the devices: the first copy has the first ones. With two copies of two stages each on four
     /// devices, `cuda:0` and `cuda:1` have one copy, and `cuda:2` and `cuda:3` the other.
@@ -27,7 +27,11 @@ pub struct PipelineConfig {
 
 impl Default for PipelineConfig {
     fn default() -> Self {
-        Self { split: SplitConfig::default(), schedule: PipelineSchedule::default(), copies: 1 }
+        Self {
+            split: SplitConfig::default(),
+            schedule: PipelineScheduleConfig::default(),
+            copies: 1,
+        }
     }
 }
 
@@ -56,7 +60,31 @@ pub enum AutoSplit {
 }
 
 /// In which order micro-batches go through the devices of a pipeline.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum PipelineScheduleConfig {
+    /// The program decides.
+    Auto(AutoSchedule),
+    /// This one.
+    Of(PipelineSchedule),
+}
+
+impl Default for PipelineScheduleConfig {
+    fn default() -> Self {
+        Self::Auto(AutoSchedule::Auto)
+    }
+}
+
+/// The word `"auto"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AutoSchedule {
+    /// `eager_1f1b` on cards where steps are estimated to be more than 3% faster by it and every device stays within its budget; else `1f1b`.
+    Auto,
+}
+
+/// In which order micro-batches go through the devices of a pipeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PipelineSchedule {
     /// Each micro-batch goes through all devices and back before the next: one device works at a time.
     #[serde(rename = "sequential")]
@@ -68,7 +96,6 @@ pub enum PipelineSchedule {
     /// As soon as a micro-batch can go back, it does (Narayanan et al. 2019, `PipeDream`; 2021, Megatron).
     /// It takes the time of `gpipe`, and each device keeps no more micro-batches than there are devices
     /// from it to the end.
-    #[default]
     #[serde(rename = "1f1b")]
     OneForwardOneBackward,
     /// `1f1b` with so many more micro-batches on their way that no card waits for one that travels (Zhuang et al. 2023, "On optimizing

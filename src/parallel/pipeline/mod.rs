@@ -11,6 +11,6 @@ mod config;
 mod link;
 mod order;
 
-pub use config::{PipelineConfig, PipelineSchedule, SplitConfig};
+pub use config::{PipelineConfig, PipelineSchedule, PipelineScheduleConfig, SplitConfig};
 pub use link::{Flow, Link};
 pub use order::{Half, PipelinePlace};
