@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::matrix::{Matrix, MatrixMut, filled, parts, written};
+use crate::matrix::{Matrix, MatrixMut, filled, parts, written, written_in};
 use crate::unfold::{Convolution, Maps};
 
 /// Pixels that a part computes, about.
@@ -29,6 +29,8 @@ const PARTS: usize = 16;
 const LEAST: usize = 32;
 /// The most values of sums that are held beside the gradient of a weight.
 const SUMS: usize = 1 << 20;
+/// Values that sums are added to by one thread at a time.
+const ADDED: usize = 1 << 14;
 
 /// Pixels of the result that are computed together: some rows of an image, or several whole images.
 #[derive(Debug, Clone)]
@@ -251,18 +253,22 @@ impl Convolution {
     /// The weight of [`Convolution::turned`]: channels change places, and windows are turned around.
     fn flipped(&self, weight: Matrix<'_>) -> Vec<f32> {
         let ([input, output], taps) = (self.channels, self.taps());
-        let mut flipped = vec![0.0; input * output * taps];
         let row = output * taps;
-        flipped.par_chunks_mut(FLIPPED * row).enumerate().for_each(|(part, rows)| {
-            let from = part * FLIPPED * taps;
-            for to in 0..output {
-                let taken = weight.row(to, from..from + rows.len() / output);
-                for (row, taken) in rows.chunks_exact_mut(row).zip(taken.chunks_exact(taps)) {
-                    let row = row[to * taps..][..taps].iter_mut();
-                    row.zip(taken.iter().rev()).for_each(|(row, taken)| *row = *taken);
+        let write = |flipped: &mut [MaybeUninit<f32>]| {
+            flipped.par_chunks_mut(FLIPPED * row).enumerate().for_each(|(part, rows)| {
+                let from = part * FLIPPED * taps;
+                for to in 0..output {
+                    let taken = weight.row(to, from..from + rows.len() / output);
+                    for (row, taken) in rows.chunks_exact_mut(row).zip(taken.chunks_exact(taps)) {
+                        let row = row[to * taps..][..taps].iter_mut();
+                        row.zip(taken.iter().rev()).for_each(|(row, taken)| _ = row.write(*taken));
+                    }
                 }
-            }
-        });
+            });
+        };
+        // SAFETY: the windows of all channels are written.
+        #[expect(unsafe_code, reason = "values are not cleared before they are written")]
+        let (flipped, ()) = unsafe { written(input * output * taps, write) };
         flipped
     }
 
@@ -326,52 +332,71 @@ impl Convolution {
             return winograd.of_weight(maps, gradient);
         }
         let ([input, output], taps) = (self.channels, self.taps());
-        let mut found = vec![0.0; output * input * taps];
         if self.turns_to_fewer() {
             let turned = self.turned();
-            turned.sum_products(gradient, maps, &mut found);
+            let found = turned.sum_products(gradient, maps);
             return turned.flipped(Matrix::rows(&found, [input, output * taps]));
         }
-        self.sum_products(maps, gradient, &mut found);
-        found
+        self.sum_products(maps, gradient)
     }
 
-    /// Adds to zeros in `out`.
-    fn sum_products(&self, maps: Maps<'_>, gradient: Maps<'_>, out: &mut [f32]) {
+    /// The same as sums over tiles.
+    fn sum_products(&self, maps: Maps<'_>, gradient: Maps<'_>) -> Vec<f32> {
         let ([input, output], taps) = (self.channels, self.taps());
         let depth = input * taps;
         let tiles = self.tiles();
         let each = self.sum_channels();
         let sums = self.sums(tiles.len());
-        let mut others = vec![0.0; (sums - 1) * out.len()];
-        let all = std::iter::once(&mut *out).chain(others.chunks_mut(output * depth));
-        let tiles = tiles.chunks(tiles.len().div_ceil(sums));
-        let tasks: Vec<_> = all
-            .zip(tiles)
-            .flat_map(|(sum, tiles)| {
-                let columns = MatrixMut::rows(sum, output).columns(each * taps);
-                parts(input, each).zip(columns).map(move |(channels, sum)| (tiles, channels, sum))
+        let mut others = Vec::new();
+        let write_all = |out: &mut [MaybeUninit<f32>], others: &mut [MaybeUninit<f32>]| {
+            let all = std::iter::once(out).chain(others.chunks_mut(output * depth));
+            let tiles = tiles.chunks(tiles.len().div_ceil(sums));
+            let tasks: Vec<_> = all
+                .zip(tiles)
+                .flat_map(|(sum, tiles)| {
+                    // SAFETY: the product of the first tile is not added.
+                    #[expect(unsafe_code, reason = "sums are not cleared")]
+                    let sum = unsafe { MatrixMut::unwritten(sum, output) };
+                    let columns = parts(input, each).zip(sum.columns(each * taps));
+                    columns.map(move |(channels, sum)| (tiles, channels, sum))
+                })
+                .collect();
+            tasks.into_par_iter().for_each_init(
+                <(Vec<f32>, Vec<f32>)>::default,
+                |scratch, task| {
+                    let (tiles, channels, mut sum) = task;
+                    let (columns, taken) = scratch;
+                    for (place, tile) in tiles.iter().enumerate() {
+                        let (gradient, add) =
+                            (self.gradient(gradient, output, tile, taken), place > 0);
+                        if self.is_pointwise() && tile.is_of_one() {
+                            let seen = self.seen(maps, tile).transposed().columns(channels.clone());
+                            sum.product(add, gradient, seen);
+                            continue;
+                        }
+                        let rows = self.columns(maps, tile, channels.clone(), columns);
+                        let pixels = self.tile_pixels(tile);
+                        let columns = Matrix::rows(&columns[..rows * pixels], [rows, pixels]);
+                        sum.product(add, gradient, columns.transposed());
+                    }
+                },
+            );
+        };
+        // SAFETY: each sum has a tile, whose product with all channels is written.
+        #[expect(unsafe_code, reason = "sums are not cleared before they are written")]
+        let (mut out, ()) = unsafe {
+            written(output * depth, |out| {
+                let count = (sums - 1) * output * depth;
+                written_in(&mut others, count, |others| write_all(out, others));
             })
-            .collect();
-        tasks.into_par_iter().for_each_init(<(Vec<f32>, Vec<f32>)>::default, |scratch, task| {
-            let (tiles, channels, mut sum) = task;
-            let (columns, taken) = scratch;
-            for tile in tiles {
-                let gradient = self.gradient(gradient, output, tile, taken);
-                if self.is_pointwise() && tile.is_of_one() {
-                    let seen = self.seen(maps, tile).transposed().columns(channels.clone());
-                    sum.product(true, gradient, seen);
-                    continue;
-                }
-                let rows = self.columns(maps, tile, channels.clone(), columns);
-                let pixels = self.tile_pixels(tile);
-                let columns = Matrix::rows(&columns[..rows * pixels], [rows, pixels]);
-                sum.product(true, gradient, columns.transposed());
+        };
+        out.par_chunks_mut(ADDED).enumerate().for_each(|(part, out)| {
+            for sum in others.chunks(output * depth) {
+                let sum = &sum[part * ADDED..];
+                out.iter_mut().zip(sum).for_each(|(out, sum)| *out += sum);
             }
         });
-        for sum in others.chunks(output * depth) {
-            out.iter_mut().zip(sum).for_each(|(out, sum)| *out += sum);
-        }
+        out
     }
 
     /// Channels of the maps that a part of the gradient of a weight takes.

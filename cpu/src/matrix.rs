@@ -173,7 +173,29 @@ pub(crate) unsafe fn written<T>(
     count: usize,
     write: impl FnOnce(&mut [MaybeUninit<f32>]) -> T,
 ) -> (Vec<f32>, T) {
-    let mut values = Vec::with_capacity(count);
+    let mut values = Vec::new();
+    // SAFETY: by the caller's word.
+    let found = unsafe { written_in(&mut values, count, write) };
+    (values, found)
+}
+
+/// The same in `values`, whose memory is given back first where there is too little of it.
+///
+/// # Safety
+///
+/// As there.
+#[expect(unsafe_code, reason = "values are not cleared before they are written")]
+pub(crate) unsafe fn written_in<T>(
+    values: &mut Vec<f32>,
+    count: usize,
+    write: impl FnOnce(&mut [MaybeUninit<f32>]) -> T,
+) -> T {
+    values.clear();
+    if values.capacity() < count {
+        // Never both at once.
+        drop(std::mem::take(values));
+        *values = Vec::with_capacity(count);
+    }
     let room = &mut values.spare_capacity_mut()[..count];
     if cfg!(debug_assertions) {
         // What is not written is seen.
@@ -182,7 +204,7 @@ pub(crate) unsafe fn written<T>(
     let found = write(room);
     // SAFETY: there is room for as many, and by the caller's word they are written.
     unsafe { values.set_len(count) };
-    (values, found)
+    found
 }
 
 /// The values with `value` written into them.

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::matrix::{Matrix, MatrixMut, packed, parts, written};
+use crate::matrix::{Matrix, MatrixMut, packed, parts, written, written_in};
 use crate::unfold::{Convolution, Maps};
 use crate::workspace::Workspace;
 use transforms::{
@@ -148,10 +148,15 @@ impl Winograd {
     /// Parts are of some tiles and all channels.
     fn write_tiles(&self, maps: Maps<'_>, weight: Weight<'_>, out: &mut [MaybeUninit<f32>]) {
         let [input, output] = self.channels;
-        let mut transformed = vec![0.0; POINTS * input * output];
-        let rows = of_points(&mut transformed, std::iter::repeat_n(output, input));
-        let rows = rows.into_par_iter().enumerate();
-        rows.for_each(|(channel, row)| weight.transform([channel, 0], row));
+        // SAFETY: the rows of all channels are written.
+        #[expect(unsafe_code, reason = "values are not cleared before they are written")]
+        let (transformed, ()) = unsafe {
+            written(POINTS * input * output, |all| {
+                let rows = of_points(all, std::iter::repeat_n(output, input));
+                let rows = rows.into_par_iter().enumerate();
+                rows.for_each(|(channel, row)| weight.transform([channel, 0], row));
+            })
+        };
         // Of each group, the rows of the result that its segments are.
         let mut images = out.chunks_mut(output * self.pixels());
         let mut rest = None;
@@ -179,12 +184,16 @@ impl Winograd {
                     (segments, results): (Vec<Segment>, Vec<MatrixMut<'_>>)| {
             let Scratch { seen, made, pixels } = scratch;
             let tiles = segments.iter().map(|segment| self.count(segment)).sum::<usize>();
-            let seen = room(seen, POINTS * tiles * input);
-            let made = room(made, POINTS * tiles * output);
             let pixels = room(pixels, self.pixels_of(segments[0].rows.len()));
             let sizes = segments.iter().map(|segment| self.count(segment) * input);
-            for (segment, to) in segments.iter().zip(of_points(seen, sizes)) {
-                transform_maps(*self, maps.image(segment.image), segment, pixels, to);
+            // SAFETY: the tiles of all segments are written.
+            #[expect(unsafe_code, reason = "values are not cleared before they are written")]
+            unsafe {
+                written_in(seen, POINTS * tiles * input, |all| {
+                    for (segment, to) in segments.iter().zip(of_points(all, sizes)) {
+                        transform_maps(*self, maps.image(segment.image), segment, pixels, to);
+                    }
+                });
             }
             self.products(seen, &transformed, made, pixels, segments.iter().zip(results));
         };
@@ -195,8 +204,8 @@ impl Winograd {
     fn write_channels(&self, maps: Maps<'_>, weight: Weight<'_>, out: &mut [MaybeUninit<f32>]) {
         let [input, output] = self.channels;
         let segments = self.images();
-        let mut seen = vec![0.0; POINTS * self.all() * input];
-        self.transform_all(maps, input, &segments, &mut seen, transform_maps);
+        let seen = &mut Vec::new();
+        self.transform_all(maps, input, &segments, seen, transform_maps);
         let channels = parts(output, CHANNELS);
         let mut tasks: Vec<_> = channels.map(|channels| (channels, Vec::new())).collect();
         for image in out.chunks_mut(output * self.pixels()) {
@@ -209,37 +218,44 @@ impl Winograd {
                     (channels, results): (Range<usize>, Vec<MatrixMut<'_>>)| {
             let Scratch { seen: transformed, made, pixels } = scratch;
             let sizes = Self { channels: [input, channels.len()], ..*self };
-            let transformed = room(transformed, POINTS * input * channels.len());
-            let made = room(made, POINTS * self.all() * channels.len());
             let pixels = room(pixels, sizes.pixels_of(self.tiles()[0]));
-            let rows = of_points(transformed, std::iter::repeat_n(channels.len(), input));
-            for (channel, row) in rows.into_iter().enumerate() {
-                weight.transform([channel, channels.start], row);
+            // SAFETY: the rows of all channels are written.
+            #[expect(unsafe_code, reason = "values are not cleared before they are written")]
+            unsafe {
+                written_in(transformed, POINTS * input * channels.len(), |all| {
+                    let rows = of_points(all, std::iter::repeat_n(channels.len(), input));
+                    for (channel, row) in rows.into_iter().enumerate() {
+                        weight.transform([channel, channels.start], row);
+                    }
+                });
             }
-            sizes.products(&seen, transformed, made, pixels, segments.iter().zip(results));
+            sizes.products(seen, transformed, made, pixels, segments.iter().zip(results));
         };
         tasks.into_par_iter().for_each_init(Scratch::default, task);
     }
 
-    /// The results of segments, which together are all tiles that `seen` has.
+    /// The results of segments, which together are all tiles that `seen` has; they are `made` there first.
     fn products<'a>(
         &self,
         seen: &[f32],
         windows: &[f32],
-        made: &mut [f32],
+        made: &mut Vec<f32>,
         pixels: &mut [f32],
         results: impl Iterator<Item = (&'a Segment, MatrixMut<'a>)>,
     ) {
         let [input, output] = self.channels;
         let tiles = seen.len() / (POINTS * input);
         let points = seen.chunks_exact(tiles * input).zip(windows.chunks_exact(input * output));
-        for ((seen, windows), made) in points.zip(made.chunks_exact_mut(tiles * output)) {
-            let windows = Matrix::rows(windows, [input, output]);
-            MatrixMut::rows(made, tiles).product(
-                false,
-                Matrix::rows(seen, [tiles, input]),
-                windows,
-            );
+        // SAFETY: the products of all points are written.
+        #[expect(unsafe_code, reason = "values are not cleared before they are written")]
+        unsafe {
+            written_in(made, POINTS * tiles * output, |made| {
+                for ((seen, windows), made) in points.zip(made.chunks_exact_mut(tiles * output)) {
+                    let windows = Matrix::rows(windows, [input, output]);
+                    let seen = Matrix::rows(seen, [tiles, input]);
+                    MatrixMut::unwritten(made, tiles).product(false, seen, windows);
+                }
+            });
         }
         let mut first = 0;
         for (segment, result) in results {
@@ -256,15 +272,22 @@ impl Winograd {
         maps: Maps<'_>,
         channels: usize,
         segments: &[Segment],
-        to: &mut [f32],
+        to: &mut Vec<f32>,
         by: Transform,
     ) {
         let sizes = segments.iter().map(|segment| self.count(segment) * channels);
-        let tasks: Vec<_> = segments.iter().zip(of_points(to, sizes)).collect();
-        tasks.into_par_iter().for_each_init(Vec::new, |pixels, (segment, to)| {
-            let pixels = room(pixels, self.pixels_of(segment.rows.len()));
-            by(*self, maps.image(segment.image), segment, pixels, to);
-        });
+        let write = |to: &mut [MaybeUninit<f32>]| {
+            let tasks: Vec<_> = segments.iter().zip(of_points(to, sizes.clone())).collect();
+            tasks.into_par_iter().for_each_init(Vec::new, |pixels, (segment, to)| {
+                let pixels = room(pixels, self.pixels_of(segment.rows.len()));
+                by(*self, maps.image(segment.image), segment, pixels, to);
+            });
+        };
+        // SAFETY: the tiles of all segments are written.
+        #[expect(unsafe_code, reason = "values are not cleared before they are written")]
+        unsafe {
+            written_in(to, POINTS * sizes.clone().sum::<usize>(), write);
+        }
     }
 
     /// Of [`Winograd::forward`].
@@ -344,44 +367,69 @@ impl Winograd {
         for groups in groups.chunks(together) {
             let segments: Vec<Segment> = groups.iter().flatten().cloned().collect();
             let tiles = segments.iter().map(|segment| self.count(segment)).sum::<usize>();
-            let seen = room(&mut seen, POINTS * tiles * input);
-            let made = room(&mut made, POINTS * tiles * output);
-            self.transform_all(maps, input, &segments, seen, transform_maps);
-            self.transform_all(gradient, output, &segments, made, transform_gradient);
+            self.transform_all(maps, input, &segments, &mut seen, transform_maps);
+            self.transform_all(gradient, output, &segments, &mut made, transform_gradient);
             // Of one point and some channels of the result.
-            let product = |point: usize, channels: Range<usize>, add: bool, sum: &mut [f32]| {
+            let product = |point: usize, channels: Range<usize>, add, mut sum: MatrixMut<'_>| {
                 let seen = &seen[point * tiles * input..][..tiles * input];
                 let made = &made[point * tiles * output..][..tiles * output];
-                let made = Matrix::rows(made, [tiles, output]).columns(channels.clone());
-                let mut sum = MatrixMut::rows(sum, channels.len());
+                let made = Matrix::rows(made, [tiles, output]).columns(channels);
                 sum.product(add, made.transposed(), Matrix::rows(seen, [tiles, input]));
             };
             if self.has_few_tiles() {
-                let mut weight = vec![0.0; output * row];
-                let parts = weight.par_chunks_mut(CHANNELS * row).enumerate();
-                parts.for_each_init(Vec::new, |sums, (part, weight)| {
-                    let count = weight.len() / row;
-                    let channels = part * CHANNELS..part * CHANNELS + count;
-                    let sums = room(sums, POINTS * count * input);
-                    for (point, sum) in sums.chunks_exact_mut(count * input).enumerate() {
-                        product(point, channels.clone(), false, sum);
-                    }
-                    let rows = weight.chunks_exact_mut(row).enumerate();
-                    rows.for_each(|(at, weight)| {
-                        of_windows(row_of_points(sums, at, input), weight)
+                let write = |weight: &mut [MaybeUninit<f32>]| {
+                    let parts = weight.par_chunks_mut(CHANNELS * row).enumerate();
+                    parts.for_each_init(Vec::new, |sums, (part, weight)| {
+                        let count = weight.len() / row;
+                        let channels = part * CHANNELS..part * CHANNELS + count;
+                        // SAFETY: the products of all points are written.
+                        #[expect(unsafe_code, reason = "values are not cleared")]
+                        unsafe {
+                            written_in(sums, POINTS * count * input, |sums| {
+                                let points = sums.chunks_exact_mut(count * input).enumerate();
+                                points.for_each(|(point, sum)| {
+                                    let sum = MatrixMut::unwritten(sum, count);
+                                    product(point, channels.clone(), false, sum);
+                                });
+                            });
+                        }
+                        let rows = weight.chunks_exact_mut(row).enumerate();
+                        rows.for_each(|(at, weight)| {
+                            of_windows(row_of_points(sums, at, input), weight)
+                        });
                     });
-                });
+                };
+                // SAFETY: the windows of all channels are written.
+                #[expect(unsafe_code, reason = "values are not cleared before they are written")]
+                let (weight, ()) = unsafe { written(output * row, write) };
                 return weight;
             }
-            let add = !sums.is_empty();
-            let points = room(&mut sums, POINTS * input * output);
-            let points = points.par_chunks_mut(input * output).enumerate();
-            points.for_each(|(point, sum)| product(point, 0..output, add, sum));
+            if !sums.is_empty() {
+                let points = sums.par_chunks_mut(input * output).enumerate();
+                points.for_each(|(point, sum)| {
+                    product(point, 0..output, true, MatrixMut::rows(sum, output));
+                });
+                continue;
+            }
+            // SAFETY: the products of all points are written.
+            #[expect(unsafe_code, reason = "values are not cleared before they are written")]
+            unsafe {
+                written_in(&mut sums, POINTS * input * output, |sums| {
+                    let points = sums.par_chunks_mut(input * output).enumerate();
+                    points.for_each(|(point, sum)| {
+                        product(point, 0..output, false, MatrixMut::unwritten(sum, output));
+                    });
+                });
+            }
         }
         drop((seen, made));
-        let mut weight = vec![0.0; output * row];
-        let rows = weight.par_chunks_mut(row).enumerate();
-        rows.for_each(|(at, weight)| of_windows(row_of_points(&sums, at, input), weight));
+        let write = |weight: &mut [MaybeUninit<f32>]| {
+            let rows = weight.par_chunks_mut(row).enumerate();
+            rows.for_each(|(at, weight)| of_windows(row_of_points(&sums, at, input), weight));
+        };
+        // SAFETY: the windows of all channels are written.
+        #[expect(unsafe_code, reason = "values are not cleared before they are written")]
+        let (weight, ()) = unsafe { written(output * row, write) };
         weight
     }
 
@@ -403,8 +451,13 @@ impl Winograd {
 }
 
 /// Transforms a segment of an image's maps.
-type Transform =
-    for<'a> fn(Winograd, &'a [f32], &'a Segment, &'a mut [f32], [&'a mut [f32]; POINTS]);
+type Transform = for<'a> fn(
+    Winograd,
+    &'a [f32],
+    &'a Segment,
+    &'a mut [f32],
+    [&'a mut [MaybeUninit<f32>]; POINTS],
+);
 
 /// A weight, and how its windows are taken from it.
 #[derive(Debug, Clone, Copy)]
@@ -417,7 +470,7 @@ struct Weight<'a> {
 
 impl Weight<'_> {
     /// Transforms the windows of a channel of the maps, and of the result from a channel on.
-    fn transform(&self, [input, output]: [usize; 2], to: [&mut [f32]; POINTS]) {
+    fn transform(&self, [input, output]: [usize; 2], to: [&mut [MaybeUninit<f32>]; POINTS]) {
         let first = 9 * (input * self.steps[0] + output * self.steps[1]);
         windows(&self.values[first..], 9 * self.steps[1], self.turned, to);
     }
@@ -449,11 +502,11 @@ fn row_of_points(values: &[f32], row: usize, columns: usize) -> [&[f32]; POINTS]
 
 /// Of [`POINTS`] matrices that lie behind one another, the parts of so many values each: for each part its place in every matrix.
 fn of_points(
-    values: &mut [f32],
+    values: &mut [MaybeUninit<f32>],
     sizes: impl Iterator<Item = usize> + Clone,
-) -> Vec<[&mut [f32]; POINTS]> {
+) -> Vec<[&mut [MaybeUninit<f32>]; POINTS]> {
     let each = values.len() / POINTS;
-    let mut rest: [&mut [f32]; POINTS] = Default::default();
+    let mut rest: [&mut [MaybeUninit<f32>]; POINTS] = Default::default();
     rest.iter_mut().zip(values.chunks_exact_mut(each.max(1))).for_each(|(rest, all)| *rest = all);
     let mut taken = Vec::with_capacity(sizes.clone().count());
     for size in sizes {

@@ -1,5 +1,7 @@
 //! Tiles and windows to their transformed values and back, with the channels side by side.
 
+use std::mem::MaybeUninit;
+
 use wide::f32x4;
 
 use super::{POINTS, Segment, Winograd};
@@ -37,7 +39,7 @@ widest! {
         image: &'a [f32],
         segment: &'a Segment,
         pixels: &'a mut [f32],
-        to: [&'a mut [f32]; POINTS],
+        to: [&'a mut [MaybeUninit<f32>]; POINTS],
     ) {
         let (mut to, channels, right) = (to, sizes.channels[0], sizes.tiles()[1]);
         let pitch = gather(sizes, channels, image, segment, 1, pixels);
@@ -56,7 +58,7 @@ widest! {
         image: &'a [f32],
         segment: &'a Segment,
         pixels: &'a mut [f32],
-        to: [&'a mut [f32]; POINTS],
+        to: [&'a mut [MaybeUninit<f32>]; POINTS],
     ) {
         let (mut to, channels, right) = (to, sizes.channels[1], sizes.tiles()[1]);
         let pitch = gather(sizes, channels, image, segment, 0, pixels);
@@ -200,12 +202,17 @@ fn down<const N: usize>(from: [&[f32]; POINTS], j: usize, at: usize) -> [Lanes<N
 
 /// Stores a row of transformed values.
 #[inline(always)]
-fn store<const N: usize>(row: [Lanes<N>; 4], i: usize, to: &mut [&mut [f32]; POINTS], at: usize) {
+fn store<const N: usize>(
+    row: [Lanes<N>; 4],
+    i: usize,
+    to: &mut [&mut [MaybeUninit<f32>]; POINTS],
+    at: usize,
+) {
     let [a, b, c, d] = row;
-    to[4 * i][at..at + N].copy_from_slice(&a);
-    to[4 * i + 1][at..at + N].copy_from_slice(&b);
-    to[4 * i + 2][at..at + N].copy_from_slice(&c);
-    to[4 * i + 3][at..at + N].copy_from_slice(&d);
+    to[4 * i][at..at + N].write_copy_of_slice(&a);
+    to[4 * i + 1][at..at + N].write_copy_of_slice(&b);
+    to[4 * i + 2][at..at + N].write_copy_of_slice(&c);
+    to[4 * i + 3][at..at + N].write_copy_of_slice(&d);
 }
 
 /// Stores a matrix of transformed values, of which these are the columns, once rows are transformed too.
@@ -213,7 +220,7 @@ fn store<const N: usize>(row: [Lanes<N>; 4], i: usize, to: &mut [&mut [f32]; POI
 fn store_all<const N: usize, const M: usize>(
     columns: [[Lanes<N>; 4]; M],
     by: impl Fn([Lanes<N>; M]) -> [Lanes<N>; 4] + Copy,
-    to: &mut [&mut [f32]; POINTS],
+    to: &mut [&mut [MaybeUninit<f32>]; POINTS],
     at: usize,
 ) {
     store(by(columns.map(|[row, _, _, _]| row)), 0, to, at);
@@ -259,7 +266,7 @@ fn to_window<const N: usize>([a, b, c, d]: [Lanes<N>; 4]) -> [Lanes<N>; 3] {
 fn seen<const N: usize>(
     from: &[f32],
     [pitch, channels]: [usize; 2],
-    to: &mut [&mut [f32]; POINTS],
+    to: &mut [&mut [MaybeUninit<f32>]; POINTS],
     at: usize,
 ) {
     let mut columns = [[[0.0; N]; 4]; 4];
@@ -278,7 +285,7 @@ fn seen<const N: usize>(
 fn spread<const N: usize>(
     from: &[f32],
     [pitch, channels]: [usize; 2],
-    to: &mut [&mut [f32]; POINTS],
+    to: &mut [&mut [MaybeUninit<f32>]; POINTS],
     at: usize,
 ) {
     let mut columns = [[[0.0; N]; 4]; 2];
@@ -310,7 +317,7 @@ fn made<const N: usize>(
 
 widest! {
     /// `G·g·Gᵀ` of windows that begin `step` apart, turned around where that is asked for.
-    pub(super) fn windows<'a>(weight: &'a [f32], step: usize, turned: bool, to: [&'a mut [f32]; POINTS]) {
+    pub(super) fn windows<'a>(weight: &'a [f32], step: usize, turned: bool, to: [&'a mut [MaybeUninit<f32>]; POINTS]) {
         let mut to = to;
         each_lanes!(to[0].len(), channel, window(&weight[channel * step..], step, turned, &mut to, channel));
     }
@@ -321,7 +328,7 @@ fn window<const N: usize>(
     weight: &[f32],
     step: usize,
     turned: bool,
-    to: &mut [&mut [f32]; POINTS],
+    to: &mut [&mut [MaybeUninit<f32>]; POINTS],
     channel: usize,
 ) {
     let mut places = [[0.0; N]; 9];
@@ -343,13 +350,13 @@ fn window<const N: usize>(
 
 widest! {
     /// `Gᵀ·u·G`: windows from the sums of their transformed gradients.
-    pub(super) fn of_windows<'a>(from: [&'a [f32]; POINTS], weight: &'a mut [f32]) {
+    pub(super) fn of_windows<'a>(from: [&'a [f32]; POINTS], weight: &'a mut [MaybeUninit<f32>]) {
         each_lanes!(from[0].len(), channel, found(from, channel, weight));
     }
 }
 
 #[inline(always)]
-fn found<const N: usize>(from: [&[f32]; POINTS], channel: usize, weight: &mut [f32]) {
+fn found<const N: usize>(from: [&[f32]; POINTS], channel: usize, weight: &mut [MaybeUninit<f32>]) {
     let mut columns = [[[0.0; N]; 3]; 4];
     for (j, column) in columns.iter_mut().enumerate() {
         *column = to_window(down(from, j, channel));
@@ -360,7 +367,7 @@ fn found<const N: usize>(from: [&[f32]; POINTS], channel: usize, weight: &mut [f
     let places = [a, b, c, d, e, f, g, h, i];
     for (lane, window) in weight[channel * 9..][..N * 9].chunks_exact_mut(9).enumerate() {
         for (value, place) in window.iter_mut().zip(places) {
-            *value = place[lane];
+            value.write(place[lane]);
         }
     }
 }
