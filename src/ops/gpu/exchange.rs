@@ -44,6 +44,10 @@ const SLOTS_OF_PLACE: usize = 4;
 const ROLE: u32 = 256;
 /// Values of one array in a launch of them, whose sizes are counted in 31 bits.
 const LAUNCH: usize = 1 << 30;
+/// The most cards of a pipeline that do not reach each other's memory between which copy engines take messages. Over four, gradients were not
+/// finite or other ones in each run; it is not known why (`benches/results/2026-11-28-h200x4-auto-and-apart.log`).
+#[cfg(feature = "cuda")]
+const MOST_APART: usize = 2;
 /// So often a piece of work is done with care before it is known.
 const WARM_UPS: usize = 2;
 
@@ -496,7 +500,7 @@ impl Exchanges {
     }
 
     /// What the cards `gpus` of one pipeline send each other activations and their gradients by, in the order of their
-    /// places.
+    /// places. The host carries messages where copy engines do not take them.
     ///
     /// # Errors
     ///
@@ -512,7 +516,11 @@ impl Exchanges {
                  host's, which is slower"
             ));
         }
-        let ways = ways_of_cards(gpus, &peers, warning.is_some()).unwrap_or_else(|reason| {
+        let ways = match &warning {
+            Some(reason) if gpus.len() > MOST_APART => Err(reason.clone()),
+            apart => ways_of_cards(gpus, &peers, apart.is_some()),
+        };
+        let ways = ways.unwrap_or_else(|reason| {
             // Those that could be made have ended all waiting.
             peers.clear();
             warning = Some(format!(
