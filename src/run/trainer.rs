@@ -16,8 +16,7 @@ use crate::ops::gpu::{Buffer, Exchanges};
 use crate::parallel::course::{Course, Doing, note, recorded};
 use crate::parallel::processes::Processes;
 use crate::parallel::{
-    BatchNormOver, Failure, GridExchanges, Part, PipelineSchedule, Seat, Shard, Threads, on_ranks,
-    shares,
+    BatchNormOver, Failure, GridExchanges, Part, Seat, Shard, Threads, on_ranks, shares,
 };
 use crate::plan::{BackOff, Planner};
 use crate::train::{
@@ -128,14 +127,7 @@ impl Trainer {
     pub fn warning(&self) -> Option<String> {
         // All of a grid have the same cards' connections.
         let mut all = self.exchanges.iter().chain(&self.messages);
-        let warning = all.find_map(|each| each.warning.clone())?;
-        let schedule = self.first().replica.strategy.part.map(|part| part.place.schedule);
-        Some(match schedule {
-            Some(PipelineSchedule::OneForwardOneBackward) => {
-                format!("{warning}; `schedule = \"eager_1f1b\"` waits less for it")
-            }
-            _ => warning,
-        })
+        all.find_map(|each| each.warning.clone())
     }
 
     /// Whether it is of use to say which batch is [`Trainer::upcoming`].

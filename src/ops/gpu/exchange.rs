@@ -516,9 +516,11 @@ impl Exchanges {
                  host's, which is slower"
             ));
         }
-        let ways = match &warning {
-            Some(reason) if gpus.len() > MOST_APART => Err(reason.clone()),
-            apart => ways_of_cards(gpus, &peers, apart.is_some()),
+        let none = || gpus.iter().map(|_| Ways::default()).collect();
+        let apart = warning.is_some();
+        let ways = match apart && gpus.len() > MOST_APART {
+            true => Ok(none()),
+            false => ways_of_cards(gpus, &peers, apart),
         };
         let ways = ways.unwrap_or_else(|reason| {
             // Those that could be made have ended all waiting.
@@ -527,7 +529,7 @@ impl Exchanges {
                 "the cards' copy engines do not take messages ({reason}); the host carries them, which is much \
                  slower"
             ));
-            gpus.iter().map(|_| Ways::default()).collect()
+            none()
         });
         let sides = sides_of(gpus, &peers).zip(ways);
         let sides = sides.map(|(side, ways)| Exchange(Arc::new(side.with_ways(ways)))).collect();
