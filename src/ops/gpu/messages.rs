@@ -28,7 +28,7 @@ use super::{Buffer, ChannelsLast, Exchange, Gpu, Kernel, Sizes, Storage};
 const ALIGNED: usize = 4;
 /// Bytes of the words, which lie where a card's part of the memory begins that all reach.
 #[cfg(feature = "cuda")]
-pub(super) const WORDS: usize = 64;
+pub(super) const WORDS: usize = 32;
 /// The first of the words of 32 bits of these names; each has one for values, which go to the next card, and one for gradients, which go
 /// back. The number of the last message that has come, which the other card's copy engine writes.
 const ARRIVED: usize = 0;
@@ -38,13 +38,6 @@ const PLACED: usize = 2;
 const READY: usize = 4;
 /// The number of the last message that has left. This card's copy engine writes it.
 const COPIED: usize = 6;
-/// How many pieces of messages have come into the host's memory, where they go that way. The other card's copy engine writes it.
-#[cfg(feature = "cuda")]
-const STAGED: usize = 8;
-/// How many pieces have gone from there. The other card's copy engine writes it.
-#[cfg(feature = "cuda")]
-const GONE: usize = 10;
-
 /// Rows of a message, side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rows {
@@ -508,7 +501,7 @@ pub(super) fn ways_of_cards(
 ) -> Result<Vec<Ways>, String> {
     ways(gpus.len(), |from, to| {
         let flow = flow(from, to);
-        let words = [ARRIVED, PLACED, READY, COPIED, STAGED, GONE].map(|word| 4 * (word + flow));
+        let words = [ARRIVED, PLACED, READY, COPIED].map(|word| 4 * (word + flow));
         let both = [&gpus[from], &gpus[to]];
         let outgoing = Outgoing::new(both, peers, [from, to], (flow, apart), words)?;
         Ok(Crossing { outgoing: Some(outgoing), ..Crossing::default() })

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{
     self, CUDA_MEMCPY2D, CUmemorytype, CUstreamWaitValue_flags_enum, CUstreamWriteValue_flags_enum,
 };
-use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
 
 use super::Peers;
 use crate::ops::gpu::Gpu;
@@ -67,6 +67,21 @@ impl CopyStream {
         let flags = CUstreamWriteValue_flags_enum::CU_STREAM_WRITE_VALUE_DEFAULT as u32;
         // SAFETY: as there.
         unsafe { sys::cuStreamWriteValue32_v2(stream, word, number, flags) }.result()
+    }
+
+    /// An event for [`CopyStream::record`], which has not been recorded.
+    pub(super) fn event(&self) -> Result<CudaEvent, DriverError> {
+        self.stream.context().new_event(None)
+    }
+
+    /// Has what waits for `event`, of this stream's card, from here on wait until all that was asked for before has been done.
+    pub(super) fn record(&self, event: &CudaEvent) -> Result<(), DriverError> {
+        event.record(&self.stream)
+    }
+
+    /// Has what comes next wait for `event` as it was recorded last, by a stream of any card; for nothing where it was not.
+    pub(super) fn wait_for(&self, event: &CudaEvent) -> Result<(), DriverError> {
+        self.stream.wait(event)
     }
 
     /// Copies so many bytes from the address `from` to those that lie so many bytes behind the beginning of the card's part. Nothing may write

@@ -22,8 +22,8 @@ pub(in crate::ops::gpu) struct Outgoing {
 
 impl Outgoing {
     /// That of the first of the cards `gpus` to the second, which have these two places among `peers`. Messages of another lane do not wait for these. The
-    /// `words` are for what has arrived, what there is room for, what is ready, what has been copied, and where the cards are `apart` and messages go through
-    /// the host's memory, for what has come there and has gone; the first and the fifth are the other card's.
+    /// `words` are for what has arrived, which is the other card's, what there is room for, what is ready, and what has been copied. Where the cards are `apart`,
+    /// messages go through the host's memory.
     ///
     /// # Errors
     ///
@@ -33,13 +33,14 @@ impl Outgoing {
         peers: &Arc<Peers>,
         [from, to]: [usize; 2],
         (lane, apart): (usize, bool),
-        [arrived, place, ready, copied, staged, gone]: [usize; 6],
+        words: [usize; 4],
     ) -> Result<Self, String> {
+        let [arrived, _, ready, _] = words;
         let copies = CopyStream::new(gpus[0], peers, [from, lane], ready)?;
         // A card has two lanes for what it sends.
-        let staging = || Staging::new(gpus[1], peers, [to, lane + 2], [staged, gone]);
+        let staging = || Staging::new(&copies, gpus[1], peers, [to, lane + 2], arrived);
         let staging = apart.then(staging).transpose()?;
-        Ok(Self { copies, from, to, words: [arrived, place, ready, copied], staging })
+        Ok(Self { copies, from, to, words, staging })
     }
 
     /// Where rows lie that begin where these buffers of the card do.
@@ -80,9 +81,7 @@ impl Outgoing {
         let asked = copies.wait(*from, *ready, number).and_then(|()| {
             copies.wait(*from, *place, placed)?;
             match staging {
-                Some(staging) => {
-                    staging.take((copies, *from), parts, places, (number, *arrived))?;
-                }
+                Some(staging) => staging.take(copies, parts, places, (number, *arrived))?,
                 None => {
                     let mut both = parts.iter().zip(places);
                     both.try_for_each(|(part, place)| copies.copy_rows(part, place))?;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cudarc::driver::DriverError;
+use cudarc::driver::{CudaEvent, DriverError};
 
 use super::Peers;
 use super::copies::CopyStream;
@@ -14,74 +14,84 @@ use crate::ops::gpu::messages::{Lying, PitchedRows};
 /// Bytes of a piece of a message, at most.
 const PIECE: usize = 8 << 20;
 /// How many pieces there is room for: some come while others go on.
-const PLACES: u32 = 4;
+const PLACES: usize = 4;
 
 /// Where messages wait in the host's memory, piece by piece: a copy engine of the card that sends brings them, and one of the card that receives takes them.
 pub(super) struct Staging {
     /// Those of the card that receives.
     arriving: CopyStream,
     rank: usize,
-    /// The words that say how many pieces have come here, and how many have gone, in bytes from the beginning of a card's part.
-    words: [usize; 2],
-    /// A ring of places.
+    /// All places, one behind another.
     memory: Host,
-    /// How many pieces there have been.
-    pieces: Mutex<u32>,
+    places: [Place; PLACES],
+    /// The place of the next piece: they are taken in turn.
+    next: Mutex<usize>,
+}
+
+/// Room for a piece of a message.
+struct Place {
+    /// Whether the last piece has come.
+    come: CudaEvent,
+    /// Whether it has gone on.
+    gone: CudaEvent,
 }
 
 impl Staging {
-    /// That of messages for the card `gpu`, which has the place `rank` among `peers`. The `words` are for what has come here, which is that card's, and for
-    /// what has gone, which is the other's.
+    /// That of messages from the card of `leaving` to the card `gpu`, which has the place `rank` among `peers`; for the `lane` and the `word`, see [`CopyStream::new`].
     ///
     /// # Errors
     ///
-    /// As [`CopyStream::new`], and where the driver has no such memory.
+    /// As there, and where the driver has no such memory.
     pub fn new(
+        leaving: &CopyStream,
         gpu: &Gpu,
         peers: &Arc<Peers>,
         [rank, lane]: [usize; 2],
-        words: [usize; 2],
+        word: usize,
     ) -> Result<Self, String> {
-        let arriving = CopyStream::new(gpu, peers, [rank, lane], words[0])?;
-        let memory = Host::new(PLACES as usize * PIECE).map_err(|error| error.to_string())?;
-        Ok(Self { arriving, rank, words, memory, pieces: Mutex::default() })
+        let arriving = CopyStream::new(gpu, peers, [rank, lane], word)?;
+        let place = || Ok(Place { come: leaving.event()?, gone: arriving.event()? });
+        let places = || Ok([place()?, place()?, place()?, place()?]);
+        let taken = Host::new(PLACES * PIECE).and_then(|memory| Ok((memory, places()?)));
+        let (memory, places) = taken.map_err(|error: DriverError| error.to_string())?;
+        Ok(Self { arriving, rank, memory, places, next: Mutex::default() })
     }
 
-    /// Has `leaving`, of the card `from`, bring a message whose `parts` lie in that card's memory, and takes it from here to its `places`; the word `arrived`
-    /// of the other card then has the message's number.
+    /// Has `leaving` bring a message whose `parts` lie in its card's memory, and takes it from here to `there`; the word `arrived` of the other card then has
+    /// the message's number.
     ///
     /// # Errors
     ///
     /// What the driver says.
     pub fn take(
         &self,
-        (leaving, from): (&CopyStream, usize),
+        leaving: &CopyStream,
         parts: &[Lying],
-        places: &[Lying],
+        there: &[Lying],
         (number, arrived): (u32, usize),
     ) -> Result<(), DriverError> {
-        let Self { arriving, rank, words: [staged, gone], .. } = self;
-        let mut count = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
-        for (part, place) in parts.iter().zip(places) {
-            let [part, place] = Lying::in_one_row([part, place]);
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        for (part, there) in parts.iter().zip(there) {
+            let [part, there] = Lying::in_one_row([part, there]);
             for (rows, bytes) in pieces(part.rows.rows, part.rows.bytes) {
-                let [part, place] = [part, place].map(|all| all.slice(rows.clone(), bytes.clone()));
-                let here = self.place(*count, part.rows);
-                *count = count.wrapping_add(1);
-                leaving.wait(from, *gone, count.wrapping_sub(PLACES))?;
+                let [part, there] = [part, there].map(|all| all.slice(rows.clone(), bytes.clone()));
+                let (here, Place { come, gone }) =
+                    (self.here(*next, part.rows), &self.places[*next]);
+                *next = (*next + 1) % PLACES;
+                leaving.wait_for(gone)?;
                 leaving.copy_rows(&part, &here)?;
-                leaving.tell(*rank, *staged, *count)?;
-                arriving.wait(*rank, *staged, *count)?;
-                arriving.copy_rows(&here, &place)?;
-                arriving.tell(from, *gone, *count)?;
+                leaving.record(come)?;
+                self.arriving.wait_for(come)?;
+                self.arriving.copy_rows(&here, &there)?;
+                self.arriving.record(gone)?;
             }
         }
-        arriving.tell(*rank, arrived, number)
+        self.arriving.tell(self.rank, arrived, number)
     }
 
-    /// Where a piece of so many rows lies here, without gaps, before which there were `earlier` ones.
-    fn place(&self, earlier: u32, rows: PitchedRows) -> Lying {
-        let address = self.memory.address() + u64::from(earlier % PLACES) * PIECE as u64;
+    /// Where a piece of so many rows lies in a place, without gaps.
+    fn here(&self, place: usize, rows: PitchedRows) -> Lying {
+        let address = self.memory.address() + (place * PIECE) as u64;
         Lying { address, rows: PitchedRows { pitch: rows.bytes, ..rows } }
     }
 
