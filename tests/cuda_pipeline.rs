@@ -9,9 +9,13 @@ mod cards;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use trainer::build::Bench;
+use burn::tensor::Tensor;
+use trainer::build::{Bench, resolve_device};
 use trainer::data::Targets;
 use trainer::memory::fault::strike_rank_after;
+use trainer::ops::gpu::{
+    Element, Exchanges, Gpu, Kernels, MessageShape, OfChannels, Rows, Storage,
+};
 use trainer::plan::Plan;
 use trainer::train::Images;
 
@@ -274,6 +278,42 @@ fn every_schedule_and_strategy_gives_the_same_bits_and_so_does_another_run() {
                 assert!(same, "{name}, {precision}, {way}, {schedule}");
             }
         }
+    }
+}
+
+/// CubeCL's thread seeks memory for what was asked for when it comes to that, and what a message leaves from must not seem free by then.
+#[test]
+fn a_message_that_leaves_late_comes_as_it_was_sent() {
+    const LENGTH: usize = 1 << 28;
+    let Some(_turn) = cards("late messages") else { return };
+    let card = |index: usize| resolve_device(&format!("cuda:{index}")).expect("a GPU");
+    let gpus = [0, 1].map(|index| Gpu::of(&card(index)).expect("a GPU"));
+    let exchanges = Exchanges::between(&gpus).expect("cards that work together");
+    let [from, to] = [0, 1].map(|rank| exchanges.side(rank));
+    let kernels = Kernels::shared(gpus[0].clone(), Element::F32);
+    let shape = |length: usize| MessageShape {
+        rows: Rows { rows: 1, length, storage: Storage::F32 },
+        of_channels: OfChannels::default(),
+    };
+    let (long, short) = (shape(LENGTH), shape(64));
+    let mut held = Vec::new();
+    // The first two times each message leaves before anything else is done.
+    for turn in 0..4 {
+        exchanges.begin("messages".to_owned());
+        assert!(from.send(1, &long, LENGTH, &kernels.filled(LENGTH, 1.0), &[]));
+        let (came, _) = to.receive(0, &long, 0, Some(short));
+        // The thread has much to launch, and then seeks memory for as much as is leaving.
+        for _ in 0..300 {
+            drop(kernels.filled(64, 0.0));
+        }
+        held.push(kernels.filled(LENGTH, 2.0));
+        assert!(from.send(1, &short, 64, &kernels.filled(64, 3.0), &[]));
+        drop(to.receive(0, &short, 0, None));
+        from.all_sent();
+        exchanges.end(false).expect("all have come");
+        let came: Tensor<1> = gpus[1].tensor(&came, [LENGTH]);
+        let right = came.into_data().iter::<f32>().filter(|value| *value == 1.0).count();
+        assert_eq!(right, LENGTH, "turn {turn}");
     }
 }
 

@@ -44,10 +44,6 @@ const SLOTS_OF_PLACE: usize = 4;
 const ROLE: u32 = 256;
 /// Values of one array in a launch of them, whose sizes are counted in 31 bits.
 const LAUNCH: usize = 1 << 30;
-/// The most cards of a pipeline that do not reach each other's memory between which copy engines take messages. Over four, gradients were not
-/// finite or other ones in each run; it is not known why (`benches/results/2026-11-28-h200x4-auto-and-apart.log`).
-#[cfg(feature = "cuda")]
-const MOST_APART: usize = 2;
 /// So often a piece of work is done with care before it is known.
 const WARM_UPS: usize = 2;
 
@@ -516,20 +512,14 @@ impl Exchanges {
                  host's, which is slower"
             ));
         }
-        let none = || gpus.iter().map(|_| Ways::default()).collect();
-        let apart = warning.is_some();
-        let ways = match apart && gpus.len() > MOST_APART {
-            true => Ok(none()),
-            false => ways_of_cards(gpus, &peers, apart),
-        };
-        let ways = ways.unwrap_or_else(|reason| {
+        let ways = ways_of_cards(gpus, &peers, warning.is_some()).unwrap_or_else(|reason| {
             // Those that could be made have ended all waiting.
             peers.clear();
             warning = Some(format!(
                 "the cards' copy engines do not take messages ({reason}); the host carries them, which is much \
                  slower"
             ));
-            none()
+            gpus.iter().map(|_| Ways::default()).collect()
         });
         let sides = sides_of(gpus, &peers).zip(ways);
         let sides = sides.map(|(side, ways)| Exchange(Arc::new(side.with_ways(ways)))).collect();

@@ -38,6 +38,7 @@ const PLACED: usize = 2;
 const READY: usize = 4;
 /// The number of the last message that has left. This card's copy engine writes it.
 const COPIED: usize = 6;
+
 /// Rows of a message, side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rows {
@@ -109,7 +110,7 @@ pub(super) struct Leaving {
     /// How many were sent before it in the attempt.
     index: u32,
     /// What it is copied from.
-    _from: Vec<Buffer>,
+    from: Vec<Buffer>,
 }
 
 /// Where the next message of a flow is to come.
@@ -239,9 +240,11 @@ impl Exchange {
         let flow = flow(side.rank, to);
         let Some(crossing) = &side.sends[flow] else { return false };
         let (number, index) = side.next_message(side.rank, to);
-        side.offer(flow, Some(number));
+        let earlier = side.offer(flow, Some(number));
         let parts = std::iter::once(from).chain(of_channels).zip(shape.parts(stride));
+        // All is launched when it is known where they lie.
         let parts = side.lying(parts.collect());
+        drop(earlier);
         let given = crossing.meet(|meeting| meeting.message = Some((number, *shape, parts)));
         let careful = side.careful.load(Ordering::Relaxed);
         #[cfg(feature = "cuda")]
@@ -251,7 +254,7 @@ impl Exchange {
         #[cfg(not(feature = "cuda"))]
         let _ = (given, careful);
         let held = std::iter::once(from).chain(of_channels).cloned().collect();
-        *lock(&side.leaving[flow]) = Some(Leaving { number, index, _from: held });
+        *lock(&side.leaving[flow]) = Some(Leaving { number, index, from: held });
         true
     }
 
@@ -259,7 +262,9 @@ impl Exchange {
     pub fn all_sent(&self) {
         for flow in [0, 1] {
             self.0.await_room(flow);
-            self.0.offer(flow, None);
+            if let Some(last) = self.0.offer(flow, None) {
+                self.0.check(&last.from[0]);
+            }
         }
     }
 
@@ -337,17 +342,18 @@ impl Crossing {
 }
 
 impl super::exchange::Side {
-    /// Tells the copy engine of a new message of this flow where there is one, and has the card wait until the one before has left. What that was
-    /// copied from is not held any longer.
-    fn offer(&self, flow: usize, new: Option<u32>) {
-        let mut leaving = lock(&self.leaving[flow]);
-        let earlier = leaving.as_ref().map(|earlier| (COPIED + flow, earlier.number));
-        if new.is_none() && earlier.is_none() {
-            return;
-        }
+    /// Tells the copy engine of a new message of this flow where there is one, and has the card wait until the one before has left, which is returned: what
+    /// that was copied from is to be held until this is launched. CubeCL's thread seeks memory for what is asked for when it comes to that, and would give it
+    /// to what was asked for before.
+    #[must_use]
+    fn offer(&self, flow: usize, new: Option<u32>) -> Option<Leaving> {
+        let earlier = lock(&self.leaving[flow]).take();
+        let left = earlier.as_ref().map(|earlier| (COPIED + flow, earlier.number));
         let told = new.map(|number| (self.rank, READY + flow, number));
-        self.launch(told, earlier, &self.gpu.floats(1));
-        *leaving = None;
+        if told.is_some() || left.is_some() {
+            self.launch(told, left, &self.gpu.floats(1));
+        }
+        earlier
     }
 
     /// Tells the neighbour `to` that there is room for another message of the flow, and has the card wait for a number of a word where it is to.
