@@ -642,6 +642,26 @@ fn the_schedule_chosen_is_the_eager_one_where_it_is_faster_and_fits() {
     assert_eq!(chosen(&set.map(str::to_owned), None, on_cpu).0, Some(Usual));
 }
 
+/// With this split DenseNet-201 takes 49.0 ms over four H200, and 53.1 where a search had ended at which no device alone could begin elsewhere
+/// (`benches/results/2026-11-28-h200x4-auto-and-apart.log`).
+#[test]
+fn splits_are_found_that_no_device_by_itself_leads_to() {
+    let seconds = |split: &str| {
+        let set = [
+            "device.use=['cuda:0','cuda:1','cuda:2','cuda:3']".to_owned(),
+            format!("parallel.pipeline={{schedule='eager_1f1b',split={split}}}"),
+            "model.densenet.depth=201".to_owned(),
+            "memory.micro_batch=64".to_owned(),
+            "train.batch_size=512".to_owned(),
+        ];
+        let plan = bench("data_parallel", &set);
+        Planner::choose(&plan, Machine::ASSUMED).expect("is planned").estimate().seconds
+    };
+    let by_hand = seconds("['denseblock2','denseblock3.denselayer15','denseblock3.denselayer44']");
+    let found = seconds("'auto'");
+    assert!(found <= by_hand, "{found} {by_hand}");
+}
+
 /// 128 channels of 40×40 and 256 of 20×20 in 2 bytes, forward and back, in eight micro-batches.
 #[test]
 fn the_bytes_that_devices_send_in_a_step_are_counted() {

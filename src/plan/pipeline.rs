@@ -323,9 +323,12 @@ struct Balance<'a> {
 }
 
 /// A split, how long a step then takes, the most bytes that a device has in use, and whether all keep within their budget.
+#[derive(Clone)]
 struct Tried {
     split: Vec<String>,
     seconds: f64,
+    /// The 8-norm of the devices' own seconds: nearly those of the slowest, and less where the others have less to do.
+    smooth: f64,
     peak: u64,
     fits: bool,
 }
@@ -337,6 +340,14 @@ impl Tried {
             (true, true) => self.seconds * (1.0 + by) < other.seconds,
             (false, false) => self.peak < other.peak,
             (fits, _) => fits,
+        }
+    }
+
+    /// Whether the slowest devices have less to do than in `other`.
+    fn is_more_even_than(&self, other: &Self) -> bool {
+        match (self.fits, other.fits) {
+            (true, true) => self.smooth < other.smooth,
+            _ => self.is_better_than(other, 0.0),
         }
     }
 }
@@ -380,28 +391,54 @@ impl Balance<'_> {
         let plan = plan.with_schedule(self.schedule);
         let found = Estimator::new(&plan, self.machine).estimate(self.settings);
         match found {
-            Ok(StepEstimate { seconds, peak, fits, .. }) => Tried { split, seconds, peak, fits },
+            Ok(StepEstimate { seconds, devices, peak, fits, .. }) => {
+                let smooth =
+                    devices.iter().map(|device| device.seconds.powi(8)).sum::<f64>().powf(0.125);
+                Tried { split, seconds, smooth, peak, fits }
+            }
             // Of a policy that does not fit the stages; it is refused elsewhere.
-            Err(_) => Tried { split, seconds: f64::INFINITY, peak: u64::MAX, fits: false },
+            Err(_) => {
+                let seconds = f64::INFINITY;
+                Tried { split, seconds, smooth: seconds, peak: u64::MAX, fits: false }
+            }
         }
     }
 
-    /// What comes of `split` where a device, or all from it on, begin a few of the stages `each` earlier or later, as long as that is better.
+    /// The best split that is found from `split` on, in which devices begin with other ones of the stages `each`. Where no device can begin elsewhere by itself
+    /// and make steps faster, splits that leave less to do to those that are not the slowest lead on.
     fn climbed(&self, each: &EachStage, split: Vec<String>) -> Tried {
-        let name = |at: usize| each.names[at].clone();
         let mut best = self.tried(split);
+        loop {
+            let top = self.walked(each, best, |found, here| found.is_better_than(here, 0.0));
+            best = self.walked(each, top.clone(), Tried::is_more_even_than);
+            if !best.is_better_than(&top, 0.0) {
+                return top;
+            }
+        }
+    }
+
+    /// The best of the splits on a way from `here` on: a device, or all from it on, begin a few of the stages `each` earlier or later, as long as that
+    /// `leads_on` from the one before.
+    fn walked(
+        &self,
+        each: &EachStage,
+        mut here: Tried,
+        leads_on: impl Fn(&Tried, &Tried) -> bool,
+    ) -> Tried {
+        let name = |at: usize| each.names[at].clone();
+        let mut best = here.clone();
         let mut steps = [4, 2, 1].into_iter().peekable();
         let mut tries = 0;
         while let Some(&step) = steps.peek() {
-            let mut is_better = false;
-            let ranks = best.split.len();
+            let mut has_moved = false;
+            let ranks = here.split.len();
             let alone = (0..ranks).map(|device| device..device + 1);
             let moved = alone.chain((0..ranks.saturating_sub(1)).map(|device| device..ranks));
             for (devices, later) in
                 moved.flat_map(|devices| [(devices.clone(), false), (devices, true)])
             {
                 let place = |begin: &String| each.names.iter().position(|name| name == begin);
-                let mut at: Vec<usize> = best.split.iter().filter_map(place).collect();
+                let mut at: Vec<usize> = here.split.iter().filter_map(place).collect();
                 for at in &mut at[devices] {
                     *at = if later { *at + step } else { at.wrapping_sub(step) };
                 }
@@ -413,10 +450,13 @@ impl Balance<'_> {
                 tries += 1;
                 let found = self.tried(at.into_iter().map(name).collect());
                 if found.is_better_than(&best, 0.0) {
-                    (best, is_better) = (found, true);
+                    best = found.clone();
+                }
+                if leads_on(&found, &here) {
+                    (here, has_moved) = (found, true);
                 }
             }
-            if !is_better {
+            if !has_moved {
                 steps.next();
             }
         }
