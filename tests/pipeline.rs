@@ -643,7 +643,7 @@ fn the_schedule_chosen_is_the_eager_one_where_it_is_faster_and_fits() {
 }
 
 /// With this split DenseNet-201 takes 49.0 ms over four H200, and 53.1 where a search had ended at which no device alone could begin elsewhere
-/// (`benches/results/2026-11-28-h200x4-auto-and-apart.log`).
+/// (`benches/results/2026-11-28-h200x4-auto-and-apart.log`); with the one that is found 47.9 (`…x4-late-messages.log`).
 #[test]
 fn splits_are_found_that_no_device_by_itself_leads_to() {
     let seconds = |split: &str| {
