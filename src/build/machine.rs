@@ -16,15 +16,29 @@ pub fn machine_here(devices: &[DevicePlan]) -> Option<(Machine, String)> {
         DevicePlan::Cpu(_) => {
             let HostMemory { total, free } = HostMemory::read()?;
             let (hopper, free) = (false, Some(free));
-            let machine = Machine { cuda: false, hopper, memory: total, free, cpu: cpu() };
+            let (cpu, memory) = (cpu(), total);
+            let machine = Machine { cuda: false, hopper, memory, free, cpu, ..Machine::ASSUMED };
             Some((machine, "this machine".to_owned()))
         }
         _ => {
             let found = find_devices();
-            let cards = devices.iter().filter_map(|device| card(&found, *device));
-            let (_, machine, name) = cards.min_by_key(|(_, machine, _)| machine.free)?;
-            Some((machine, name))
+            let cards: Vec<_> = devices.iter().filter_map(|device| card(&found, *device)).collect();
+            let indices: Vec<usize> = cards.iter().map(|(index, ..)| *index).collect();
+            let (_, machine, name) =
+                cards.into_iter().min_by_key(|(_, machine, _)| machine.free)?;
+            Some((Machine { apart: are_apart(&indices), ..machine }, name))
         }
+    }
+}
+
+/// Whether some of these cards do not reach each other's memory.
+fn are_apart(indices: &[usize]) -> bool {
+    #[cfg(feature = "cuda")]
+    return indices.len() > 1 && crate::ops::gpu::are_apart(indices);
+    #[cfg(not(feature = "cuda"))]
+    {
+        let _ = indices;
+        false
     }
 }
 
@@ -45,7 +59,8 @@ fn card(found: &Found, device: DevicePlan) -> Option<(usize, Machine, String)> {
     usable.find_map(|card| {
         let CardDetails { name, memory, free, compute_capability } = card.details.as_ref().ok()?;
         let (hopper, free) = (*compute_capability == (9, 0), Some(*free));
-        let machine = Machine { cuda: true, hopper, memory: *memory, free, cpu: cpu() };
+        let (cpu, memory) = (cpu(), *memory);
+        let machine = Machine { cuda: true, hopper, memory, free, cpu, ..Machine::ASSUMED };
         Some((card.index, machine, name.clone()))
     })
 }

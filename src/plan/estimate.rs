@@ -18,8 +18,9 @@ use crate::memory::{
 /// What a message of so many bytes takes between two devices of a pipeline. On the CPU what is sent stays where it is.
 pub(super) fn message_time(machine: Machine, bytes: u64) -> MessageTime {
     let bytes = bytes as f64;
+    let bandwidth = if machine.apart { APART_BANDWIDTH } else { MESSAGE_BANDWIDTH };
     let of_cards = MessageTime {
-        travelling: bytes / MESSAGE_BANDWIDTH,
+        travelling: bytes / bandwidth,
         of_work: MESSAGE_KERNEL + bytes / MESSAGE_SHARE,
     };
     if machine.cuda { of_cards } else { MessageTime::default() }
@@ -73,6 +74,9 @@ pub(super) const SUM_BANDWIDTH: f64 = 7e11;
 /// The same of a message of a pipeline on its way from card to card: rows of 448 to 2,048 bytes, of which one begins every 512 to 2,048
 /// (`benches/results/2026-11-28-h200x2-landing.log`).
 pub(super) const MESSAGE_BANDWIDTH: f64 = 3.7e11;
+/// The same through the host's memory, while as much goes back: DenseNet-121 over two to four H200 that are kept apart
+/// (`benches/results/2026-11-28-h200x4-late-messages.log`).
+const APART_BANDWIDTH: f64 = 2.6e10;
 /// Bytes of messages a second by which a card's own work takes longer meanwhile: a kernel that reads and writes memory takes 0.04 ms longer beside a copy of 183 MB
 /// (the same log).
 const MESSAGE_SHARE: f64 = 4.6e12;

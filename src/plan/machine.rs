@@ -14,6 +14,8 @@ pub struct Machine {
     pub memory: u64,
     /// Bytes of it that this process may still take, beside the context of a card; unknown where the device is not here.
     pub free: Option<u64>,
+    /// Whether it is one of several cards of a run that do not reach each other's memory, so that messages go through the host's.
+    pub apart: bool,
     /// The host's CPU.
     pub cpu: Cpu,
 }
@@ -36,8 +38,14 @@ const OVER_USE: u64 = 20;
 
 impl Machine {
     /// A GPU with as much memory as is common in data centres, assumed where nothing is known.
-    pub const ASSUMED: Self =
-        Self { cuda: true, hopper: true, memory: 80 << 30, free: None, cpu: Cpu::ASSUMED };
+    pub const ASSUMED: Self = Self {
+        cuda: true,
+        hopper: true,
+        memory: 80 << 30,
+        free: None,
+        apart: false,
+        cpu: Cpu::ASSUMED,
+    };
 
     /// The target of stages in this precision.
     pub fn target(&self, precision: Precision, dense_layers: DenseLayers) -> Target {

@@ -112,7 +112,7 @@ fn planned_for(plan: &Plan, memory: Option<u64>) -> PlannedFor {
     if let Some(memory) = memory {
         let cuda = !matches!(plan.device(), DevicePlan::Cpu(_));
         let known = "as --memory says".to_owned();
-        let machine = Machine { cuda, hopper: cuda, memory, free: None, cpu };
+        let machine = Machine { cuda, hopper: cuda, memory, cpu, ..Machine::ASSUMED };
         return PlannedFor { machine, known, assumed: true };
     }
     if let Some((machine, known)) = build::machine_here(&plan.devices) {

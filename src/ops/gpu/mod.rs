@@ -74,7 +74,7 @@ pub use conv2d::{Conv2d, Nchw};
 #[cfg(feature = "cuda")]
 pub use cuda::{
     Carry, Compiler, Download, Downloads, Fence, Identity, Offered, Reading, Reserved, Room,
-    Uploads, hand_over_generated,
+    Uploads, are_apart, hand_over_generated,
 };
 pub use dropout::dropout_mask;
 pub use dry::{DryGpu, Work};

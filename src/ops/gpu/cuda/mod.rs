@@ -28,7 +28,7 @@ pub(super) use device::Cuda;
 pub use fence::Fence;
 pub(super) use launchable::Identity as KernelIdentity;
 pub(super) use outgoing::Outgoing;
-pub use peers::Offered;
+pub use peers::{Offered, are_apart};
 pub(super) use peers::{Peers, let_reach};
 pub use relay::Carry;
 pub(super) use relay::Relay;

@@ -70,7 +70,9 @@ impl Peers {
         let contexts: Vec<_> = opened.collect::<Result<_, _>>().map_err(|error| told(&error))?;
         contexts[0].bind_to_thread().map_err(|error| told(&error))?;
         let word = Host::new(mem::size_of::<u32>()).map_err(|error| told(&error))?;
-        let mapped = reach_each_other(&contexts).and_then(|()| {
+        let cards: Vec<_> =
+            contexts.iter().map(|card| (card.ordinal(), card.cu_device())).collect();
+        let mapped = reach_each_other(&cards).and_then(|()| {
             let parts = contexts.iter().map(|context| Mapped::new(context, &contexts, bytes));
             parts.collect::<Result<Vec<_>, _>>().map_err(|error| told(&error))
         });
@@ -205,27 +207,32 @@ fn told(error: &DriverError) -> String {
 }
 
 /// Whether each card can map the memory of every other one.
-fn reach_each_other(contexts: &[Arc<CudaContext>]) -> Result<(), String> {
+fn reach_each_other(cards: &[(usize, CUdevice)]) -> Result<(), String> {
     if std::env::var(P2P_DISABLE).is_ok_and(|value| is_p2p_disabled(&value)) {
         return Err(format!("{P2P_DISABLE} is set"));
     }
-    for one in contexts {
-        for other in contexts.iter().filter(|other| other.ordinal() != one.ordinal()) {
+    for (one, card) in cards {
+        for (other, other_card) in cards.iter().filter(|(other, _)| other != one) {
             let mut can = 0;
             // SAFETY: `can` outlives the call; both devices are the driver's.
-            let asked =
-                unsafe { sys::cuDeviceCanAccessPeer(&mut can, one.cu_device(), other.cu_device()) };
+            let asked = unsafe { sys::cuDeviceCanAccessPeer(&mut can, *card, *other_card) };
             asked.result().map_err(|error| told(&error))?;
             if can == 0 {
-                return Err(format!(
-                    "card {} does not reach card {}",
-                    one.ordinal(),
-                    other.ordinal()
-                ));
+                return Err(format!("card {one} does not reach card {other}"));
             }
         }
     }
     Ok(())
+}
+
+/// Whether some of the cards `indices` cannot map the memory of another one. Opens none of them.
+pub fn are_apart(indices: &[usize]) -> bool {
+    let card = |index: &usize| Ok((*index, result::device::get(*index as i32)?));
+    let cards = || {
+        result::init()?;
+        indices.iter().map(card).collect::<Result<Vec<_>, DriverError>>()
+    };
+    cards().is_ok_and(|cards| reach_each_other(&cards).is_err())
 }
 
 /// Lets card `by` write into the memory that CubeCL takes on card `owner`, before and after. CubeCL must take it in the order of its streams,
