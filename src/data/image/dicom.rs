@@ -14,9 +14,7 @@ mod dataset;
 mod file;
 mod grey;
 mod header;
-#[cfg(feature = "dicom-jpeg2000")]
 mod jpeg2000;
-#[cfg(feature = "dicom-jpeg-ls")]
 mod jpeg_ls;
 mod lut;
 mod modality;

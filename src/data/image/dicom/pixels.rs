@@ -88,21 +88,12 @@ fn from_jpeg(stream: &[u8], header: &mut Header) -> Result<Vec<u16>, String> {
     Ok(jpeg.samples.into_iter().map(|value| value.min(most)).collect())
 }
 
-#[cfg(feature = "dicom-jpeg-ls")]
 fn from_jpeg_ls(stream: &[u8], header: &Header) -> Result<Vec<u16>, String> {
     let values = super::jpeg_ls::decode(stream, header)
         .map_err(|fault| format!("its JPEG-LS stream {fault}"))?;
     Ok(from_values(values, header))
 }
 
-#[cfg(not(feature = "dicom-jpeg-ls"))]
-fn from_jpeg_ls(_stream: &[u8], _header: &Header) -> Result<Vec<u16>, String> {
-    Err("it is compressed with JPEG-LS, which this build does not read; build with \
-         `--features dicom-jpeg-ls`"
-        .to_owned())
-}
-
-#[cfg(feature = "dicom-jpeg2000")]
 fn from_jpeg_2000(stream: &[u8], header: &mut Header) -> Result<Vec<u16>, String> {
     let (mut values, stream) = super::jpeg2000::decode(stream, header)
         .map_err(|fault| format!("its JPEG 2000 stream {fault}"))?;
@@ -116,11 +107,4 @@ fn from_jpeg_2000(stream: &[u8], header: &mut Header) -> Result<Vec<u16>, String
         values.iter_mut().for_each(|value| *value = extended(*value));
     }
     Ok(from_values(values, header))
-}
-
-#[cfg(not(feature = "dicom-jpeg2000"))]
-fn from_jpeg_2000(_stream: &[u8], _header: &mut Header) -> Result<Vec<u16>, String> {
-    Err("it is compressed with JPEG 2000, which this build does not read; build with \
-         `--features dicom-jpeg2000`"
-        .to_owned())
 }

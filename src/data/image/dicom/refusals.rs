@@ -148,18 +148,6 @@ fn transfer_syntaxes_are_refused_by_name() {
     insta::assert_snapshot!(reason(&of_syntax(&rle, "1.2.840.10008.1.2.1.99")), @"it does not inflate (corrupt deflate stream)");
 }
 
-#[cfg(not(feature = "dicom-jpeg-ls"))]
-#[test]
-fn jpeg_ls_names_the_feature_that_reads_it() {
-    insta::assert_snapshot!(reason(&bytes_of("JPEG-LS 12")), @"it is compressed with JPEG-LS, which this build does not read; build with `--features dicom-jpeg-ls`");
-}
-
-#[cfg(not(feature = "dicom-jpeg2000"))]
-#[test]
-fn jpeg_2000_names_the_feature_that_reads_it() {
-    insta::assert_snapshot!(reason(&bytes_of("JPEG 2000 12")), @"it is compressed with JPEG 2000, which this build does not read; build with `--features dicom-jpeg2000`");
-}
-
 #[test]
 fn streams_that_are_not_what_the_header_says_are_refused() {
     let rle = bytes_of("RLE 12");
@@ -271,13 +259,10 @@ fn damaged_files_are_errors_or_images_within_the_limits_and_never_panics() {
         "VOI LUT",
         "palette",
     ];
-    let cases: Vec<_> = cases().into_iter().filter(|case| case.is_built()).collect();
+    let cases = cases();
     for (number, group) in GROUPS.iter().enumerate() {
         let of_group = cases.iter().filter(|case| case.name.starts_with(group));
         let sources: Vec<Vec<u8>> = of_group.map(|case| case.bytes()).collect();
-        if sources.is_empty() {
-            continue;
-        }
         let (mut refused, mut read) = (0, 0);
         for trial in 0..1000 {
             let mut random = crate::random::stream(3, "test", &[number as u64, trial]);
