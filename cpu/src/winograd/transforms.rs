@@ -365,23 +365,7 @@ fn found<const N: usize>(from: [&[f32]; POINTS], channel: usize, weight: &mut [M
     let [d, e, f] = to_window(columns.map(|[_, row, _]| row));
     let [g, h, i] = to_window(columns.map(|[_, _, row]| row));
     let places = [a, b, c, d, e, f, g, h, i];
-    let weight = &mut weight[channel * 9..][..N * 9];
-    let whole = N - N % BLOCK;
-    for first in (0..whole).step_by(BLOCK) {
-        for place in [0, BLOCK] {
-            let rows = std::array::from_fn(|i| load(&places[place + i], first).into());
-            for (lane, window) in f32x4::transpose(rows).into_iter().enumerate() {
-                weight[(first + lane) * 9 + place..][..BLOCK]
-                    .write_copy_of_slice(&window.to_array());
-            }
-        }
-        for lane in first..first + BLOCK {
-            weight[lane * 9 + 8].write(places[8][lane]);
-        }
-    }
-    for (lane, window) in weight.chunks_exact_mut(9).enumerate().skip(whole) {
-        for (value, place) in window.iter_mut().zip(places) {
-            value.write(place[lane]);
-        }
-    }
+    let mut windows = [[0.0; 9]; N];
+    turn(places.as_flattened(), N, [places.len(), N], windows.as_flattened_mut(), 9);
+    weight[channel * 9..][..N * 9].write_copy_of_slice(windows.as_flattened());
 }
