@@ -384,10 +384,10 @@ impl Convolution {
         };
         // SAFETY: each sum has a tile, whose product with all channels is written.
         #[expect(unsafe_code, reason = "sums are not cleared before they are written")]
-        let (mut out, ()) = unsafe {
+        let (mut out, others) = unsafe {
             written(output * depth, |out| {
                 let count = (sums - 1) * output * depth;
-                written_in(&mut others, count, |others| write_all(out, others));
+                written_in(&mut others, count, |others| write_all(out, others))
             })
         };
         out.par_chunks_mut(ADDED).enumerate().for_each(|(part, out)| {

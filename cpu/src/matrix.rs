@@ -173,38 +173,52 @@ pub(crate) unsafe fn written<T>(
     count: usize,
     write: impl FnOnce(&mut [MaybeUninit<f32>]) -> T,
 ) -> (Vec<f32>, T) {
-    let mut values = Vec::new();
-    // SAFETY: by the caller's word.
-    let found = unsafe { written_in(&mut values, count, write) };
+    let mut values = Vec::with_capacity(count);
+    let found = write(unwritten(&mut values.spare_capacity_mut()[..count]));
+    // SAFETY: there is room for as many, and by the caller's word they are written.
+    unsafe { values.set_len(count) };
     (values, found)
 }
 
-/// The same in `values`, whose memory is given back first where there is too little of it.
+/// The same in the room of `buffer`, from the beginning of a cache line on: the widest instructions take a whole line.
+/// Where there is too little of it, it is given back first.
 ///
 /// # Safety
 ///
 /// As there.
 #[expect(unsafe_code, reason = "values are not cleared before they are written")]
-pub(crate) unsafe fn written_in<T>(
-    values: &mut Vec<f32>,
+pub(crate) unsafe fn written_in(
+    buffer: &mut Vec<f32>,
     count: usize,
-    write: impl FnOnce(&mut [MaybeUninit<f32>]) -> T,
-) -> T {
-    values.clear();
-    if values.capacity() < count {
+    write: impl FnOnce(&mut [MaybeUninit<f32>]),
+) -> &mut [f32] {
+    buffer.clear();
+    if buffer.capacity() < count + LINE {
         // Never both at once.
-        drop(std::mem::take(values));
-        *values = Vec::with_capacity(count);
+        drop(std::mem::take(buffer));
+        buffer.reserve_exact(count + LINE);
     }
-    let room = &mut values.spare_capacity_mut()[..count];
+    let values = unwritten(&mut aligned(buffer.spare_capacity_mut())[..count]);
+    write(values);
+    // SAFETY: by the caller's word they are written.
+    unsafe { values.assume_init_mut() }
+}
+
+/// Values of a cache line.
+pub(crate) const LINE: usize = 64 / size_of::<f32>();
+
+/// The values from the beginning of a cache line on; fewer than [`LINE`] lie before it.
+pub(crate) fn aligned<T>(values: &mut [T]) -> &mut [T] {
+    let before = values.as_ptr().align_offset(64) % LINE;
+    &mut values[before..]
+}
+
+/// What is not written is seen by tests.
+fn unwritten(values: &mut [MaybeUninit<f32>]) -> &mut [MaybeUninit<f32>] {
     if cfg!(debug_assertions) {
-        // What is not written is seen.
-        room.fill(MaybeUninit::new(f32::NAN));
+        values.fill(MaybeUninit::new(f32::NAN));
     }
-    let found = write(room);
-    // SAFETY: there is room for as many, and by the caller's word they are written.
-    unsafe { values.set_len(count) };
-    found
+    values
 }
 
 /// The values with `value` written into them.

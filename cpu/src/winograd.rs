@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::matrix::{Matrix, MatrixMut, packed, parts, written, written_in};
+use crate::matrix::{LINE, Matrix, MatrixMut, aligned, packed, parts, written, written_in};
 use crate::unfold::{Convolution, Maps};
 use crate::workspace::Workspace;
 use transforms::{
@@ -148,10 +148,11 @@ impl Winograd {
     /// Parts are of some tiles and all channels.
     fn write_tiles(&self, maps: Maps<'_>, weight: Weight<'_>, out: &mut [MaybeUninit<f32>]) {
         let [input, output] = self.channels;
+        let mut transformed = Vec::new();
         // SAFETY: the rows of all channels are written.
         #[expect(unsafe_code, reason = "values are not cleared before they are written")]
-        let (transformed, ()) = unsafe {
-            written(POINTS * input * output, |all| {
+        let transformed = &*unsafe {
+            written_in(&mut transformed, POINTS * input * output, |all| {
                 let rows = of_points(all, std::iter::repeat_n(output, input));
                 let rows = rows.into_par_iter().enumerate();
                 rows.for_each(|(channel, row)| weight.transform([channel, 0], row));
@@ -188,14 +189,14 @@ impl Winograd {
             let sizes = segments.iter().map(|segment| self.count(segment) * input);
             // SAFETY: the tiles of all segments are written.
             #[expect(unsafe_code, reason = "values are not cleared before they are written")]
-            unsafe {
+            let seen = unsafe {
                 written_in(seen, POINTS * tiles * input, |all| {
                     for (segment, to) in segments.iter().zip(of_points(all, sizes)) {
                         transform_maps(*self, maps.image(segment.image), segment, pixels, to);
                     }
-                });
-            }
-            self.products(seen, &transformed, made, pixels, segments.iter().zip(results));
+                })
+            };
+            self.products(seen, transformed, made, pixels, segments.iter().zip(results));
         };
         tasks.into_par_iter().for_each_init(Scratch::default, task);
     }
@@ -204,8 +205,8 @@ impl Winograd {
     fn write_channels(&self, maps: Maps<'_>, weight: Weight<'_>, out: &mut [MaybeUninit<f32>]) {
         let [input, output] = self.channels;
         let segments = self.images();
-        let seen = &mut Vec::new();
-        self.transform_all(maps, input, &segments, seen, transform_maps);
+        let mut seen = Vec::new();
+        let seen = self.transform_all(maps, input, &segments, &mut seen, transform_maps);
         let channels = parts(output, CHANNELS);
         let mut tasks: Vec<_> = channels.map(|channels| (channels, Vec::new())).collect();
         for image in out.chunks_mut(output * self.pixels()) {
@@ -221,14 +222,14 @@ impl Winograd {
             let pixels = room(pixels, sizes.pixels_of(self.tiles()[0]));
             // SAFETY: the rows of all channels are written.
             #[expect(unsafe_code, reason = "values are not cleared before they are written")]
-            unsafe {
+            let transformed = unsafe {
                 written_in(transformed, POINTS * input * channels.len(), |all| {
                     let rows = of_points(all, std::iter::repeat_n(channels.len(), input));
                     for (channel, row) in rows.into_iter().enumerate() {
                         weight.transform([channel, channels.start], row);
                     }
-                });
-            }
+                })
+            };
             sizes.products(seen, transformed, made, pixels, segments.iter().zip(results));
         };
         tasks.into_par_iter().for_each_init(Scratch::default, task);
@@ -248,15 +249,15 @@ impl Winograd {
         let points = seen.chunks_exact(tiles * input).zip(windows.chunks_exact(input * output));
         // SAFETY: the products of all points are written.
         #[expect(unsafe_code, reason = "values are not cleared before they are written")]
-        unsafe {
+        let made = unsafe {
             written_in(made, POINTS * tiles * output, |made| {
                 for ((seen, windows), made) in points.zip(made.chunks_exact_mut(tiles * output)) {
                     let windows = Matrix::rows(windows, [input, output]);
                     let seen = Matrix::rows(seen, [tiles, input]);
                     MatrixMut::unwritten(made, tiles).product(false, seen, windows);
                 }
-            });
-        }
+            })
+        };
         let mut first = 0;
         for (segment, result) in results {
             let count = self.count(segment);
@@ -267,14 +268,14 @@ impl Winograd {
     }
 
     /// Transforms segments of maps of `channels` channels.
-    fn transform_all(
+    fn transform_all<'a>(
         &self,
         maps: Maps<'_>,
         channels: usize,
         segments: &[Segment],
-        to: &mut Vec<f32>,
+        to: &'a mut Vec<f32>,
         by: Transform,
-    ) {
+    ) -> &'a [f32] {
         let sizes = segments.iter().map(|segment| self.count(segment) * channels);
         let write = |to: &mut [MaybeUninit<f32>]| {
             let tasks: Vec<_> = segments.iter().zip(of_points(to, sizes.clone())).collect();
@@ -286,7 +287,7 @@ impl Winograd {
         // SAFETY: the tiles of all segments are written.
         #[expect(unsafe_code, reason = "values are not cleared before they are written")]
         unsafe {
-            written_in(to, POINTS * sizes.clone().sum::<usize>(), write);
+            written_in(to, POINTS * sizes.clone().sum::<usize>(), write)
         }
     }
 
@@ -363,12 +364,14 @@ impl Winograd {
         let [input, output] = self.channels;
         let row = input * 9;
         let (groups, together) = self.chunks();
-        let (mut seen, mut made, mut sums) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut seen, mut made, mut room) = (Vec::new(), Vec::new(), Vec::new());
+        let mut sums: Option<&mut [f32]> = None;
         for groups in groups.chunks(together) {
             let segments: Vec<Segment> = groups.iter().flatten().cloned().collect();
             let tiles = segments.iter().map(|segment| self.count(segment)).sum::<usize>();
-            self.transform_all(maps, input, &segments, &mut seen, transform_maps);
-            self.transform_all(gradient, output, &segments, &mut made, transform_gradient);
+            let seen = self.transform_all(maps, input, &segments, &mut seen, transform_maps);
+            let by = transform_gradient;
+            let made = self.transform_all(gradient, output, &segments, &mut made, by);
             // Of one point and some channels of the result.
             let product = |point: usize, channels: Range<usize>, add, mut sum: MatrixMut<'_>| {
                 let seen = &seen[point * tiles * input..][..tiles * input];
@@ -384,15 +387,15 @@ impl Winograd {
                         let channels = part * CHANNELS..part * CHANNELS + count;
                         // SAFETY: the products of all points are written.
                         #[expect(unsafe_code, reason = "values are not cleared")]
-                        unsafe {
+                        let sums = unsafe {
                             written_in(sums, POINTS * count * input, |sums| {
                                 let points = sums.chunks_exact_mut(count * input).enumerate();
                                 points.for_each(|(point, sum)| {
                                     let sum = MatrixMut::unwritten(sum, count);
                                     product(point, channels.clone(), false, sum);
                                 });
-                            });
-                        }
+                            })
+                        };
                         let rows = weight.chunks_exact_mut(row).enumerate();
                         rows.for_each(|(at, weight)| {
                             of_windows(row_of_points(sums, at, input), weight)
@@ -404,7 +407,7 @@ impl Winograd {
                 let (weight, ()) = unsafe { written(output * row, write) };
                 return weight;
             }
-            if !sums.is_empty() {
+            if let Some(sums) = &mut sums {
                 let points = sums.par_chunks_mut(input * output).enumerate();
                 points.for_each(|(point, sum)| {
                     product(point, 0..output, true, MatrixMut::rows(sum, output));
@@ -413,19 +416,21 @@ impl Winograd {
             }
             // SAFETY: the products of all points are written.
             #[expect(unsafe_code, reason = "values are not cleared before they are written")]
-            unsafe {
-                written_in(&mut sums, POINTS * input * output, |sums| {
+            let found = unsafe {
+                written_in(&mut room, POINTS * input * output, |sums| {
                     let points = sums.par_chunks_mut(input * output).enumerate();
                     points.for_each(|(point, sum)| {
                         product(point, 0..output, false, MatrixMut::unwritten(sum, output));
                     });
-                });
-            }
+                })
+            };
+            sums = Some(found);
         }
         drop((seen, made));
+        let sums = &*sums.unwrap_or_default();
         let write = |weight: &mut [MaybeUninit<f32>]| {
             let rows = weight.par_chunks_mut(row).enumerate();
-            rows.for_each(|(at, weight)| of_windows(row_of_points(&sums, at, input), weight));
+            rows.for_each(|(at, weight)| of_windows(row_of_points(sums, at, input), weight));
         };
         // SAFETY: the windows of all channels are written.
         #[expect(unsafe_code, reason = "values are not cleared before they are written")]
@@ -476,14 +481,14 @@ impl Weight<'_> {
     }
 }
 
-/// Room for so many values, in a buffer that is made anew where it is too small; what is in it is not cleared.
+/// Room for so many values from the beginning of a cache line on, in a buffer that is made anew where it is too small; what is in it is not cleared.
 fn room(buffer: &mut Vec<f32>, count: usize) -> &mut [f32] {
-    if buffer.len() < count {
+    if buffer.len() < count + LINE {
         // Never both at once.
         drop(std::mem::take(buffer));
-        *buffer = vec![0.0; count];
+        *buffer = vec![0.0; count + LINE];
     }
-    &mut buffer[..count]
+    &mut aligned(buffer)[..count]
 }
 
 /// Buffers of a thread.

@@ -332,12 +332,7 @@ fn window<const N: usize>(
     channel: usize,
 ) {
     let mut places = [[0.0; N]; 9];
-    for lane in 0..N {
-        let window = load::<9>(weight, lane * step);
-        for (place, value) in places.iter_mut().zip(window) {
-            place[lane] = value;
-        }
-    }
+    turn(weight, step, [N, 9], places.as_flattened_mut(), N);
     if turned {
         places.reverse();
     }
