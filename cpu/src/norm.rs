@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use rayon::prelude::*;
 
 use crate::Maps;
-use crate::matrix::written;
+use crate::matrix::{MatrixMut, written, written_in};
 
 /// The sizes of maps that are normalised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,13 +33,23 @@ pub struct Statistics {
     pub variance: Vec<f32>,
 }
 
-/// A channel's values, image by image, which are still to be written.
-type Planes<'a> = Vec<&'a mut [MaybeUninit<f32>]>;
-
 /// Sums that are taken side by side.
 const LANES: usize = 16;
 /// Values that are summed in 32 bits, before all is summed in 64.
 const BLOCK: usize = 8192;
+/// Values that a thread takes at least.
+const LEAST: usize = 4096;
+/// Pixels of a map below which a channel's values of all images are copied side by side first: that costs less than a sum
+/// for each image.
+const FEW: usize = 128;
+
+/// Buffers of a thread, for a channel's values side by side.
+#[derive(Debug, Default)]
+struct Scratch {
+    maps: Vec<f32>,
+    gradient: Vec<f32>,
+    result: Vec<f32>,
+}
 
 impl BatchNorm {
     /// Less the mean, over the root of the variance and `epsilon`, times `weight`, plus `bias`, and 0 where that is
@@ -50,10 +60,12 @@ impl BatchNorm {
         [weight, bias]: [&[f32]; 2],
         epsilon: f32,
     ) -> (Vec<f32>, Statistics) {
-        let (result, found) = self.written_by_channel(|channel, out| {
-            let [mean, variance] = self.channel_statistics(maps, channel);
+        let (result, found) = self.written_by_channel(|channel, scratch, out| {
+            let planes = self.planes(maps, channel, &mut scratch.maps);
+            let [mean, variance] = self.channel_statistics(planes.clone());
             let factor = weight[channel] / (variance + epsilon).sqrt();
-            self.write_channel(Line { mean, factor, shift: bias[channel] }, maps, channel, out);
+            let line = Line { mean, factor, shift: bias[channel] };
+            self.write_channel(line, planes, &mut scratch.result, out);
             [mean, variance]
         });
         let [mean, variance] = columns(found);
@@ -62,17 +74,17 @@ impl BatchNorm {
 
     /// Mean and variance of each channel of `maps`.
     pub fn statistics(&self, maps: Maps<'_>) -> Statistics {
-        let channels = (0..self.channels).into_par_iter();
-        let found = channels.map(|channel| self.channel_statistics(maps, channel)).collect();
-        let [mean, variance] = columns(found);
+        let [mean, variance] = columns(self.each_channel(|channel, scratch| {
+            self.channel_statistics(self.planes(maps, channel, &mut scratch.maps))
+        }));
         Statistics { mean, variance }
     }
 
-    fn channel_statistics(&self, maps: Maps<'_>, channel: usize) -> [f32; 2] {
-        let blocks = || self.planes(maps, channel).flat_map(|plane| plane.chunks(BLOCK));
-        let mean = self.mean(blocks().map(|block| sum(block, |value| value)));
+    fn channel_statistics<'a>(&self, planes: impl Iterator<Item = &'a [f32]> + Clone) -> [f32; 2] {
+        let blocks = planes.flat_map(|plane| plane.chunks(BLOCK));
+        let mean = self.mean(blocks.clone().map(|block| sum(block, |value| value)));
         let squared = |value: f32| (value - mean) * (value - mean);
-        [mean, self.mean(blocks().map(|block| sum(block, squared)))]
+        [mean, self.mean(blocks.map(|block| sum(block, squared)))]
     }
 
     /// [`BatchNorm::forward`] with statistics that are given: those of more images than `maps` has.
@@ -83,16 +95,23 @@ impl BatchNorm {
         parameters: [&[f32]; 2],
         epsilon: f32,
     ) -> Vec<f32> {
-        let write = |channel: usize, out: Planes<'_>| {
+        let write = |channel: usize, scratch: &mut Scratch, out: MatrixMut<'_>| {
             let line = Line::new(statistics, parameters, epsilon, channel);
-            self.write_channel(line, maps, channel, out);
+            let planes = self.planes(maps, channel, &mut scratch.maps);
+            self.write_channel(line, planes, &mut scratch.result, out);
         };
         self.written_by_channel(write).0
     }
 
     /// Writes all values of a channel.
-    fn write_channel(&self, line: Line, maps: Maps<'_>, channel: usize, out: Planes<'_>) {
-        for (out, plane) in out.into_iter().zip(self.planes(maps, channel)) {
+    fn write_channel<'a>(
+        &self,
+        line: Line,
+        planes: impl Iterator<Item = &'a [f32]>,
+        scratch: &mut Vec<f32>,
+        out: MatrixMut<'_>,
+    ) {
+        self.write_planes(scratch, out, planes, |out, plane| {
             let each = out.iter_mut().zip(plane);
             match self.relu {
                 true => each.for_each(|(out, value)| {
@@ -102,7 +121,7 @@ impl BatchNorm {
                     out.write(line.at(*value));
                 }),
             }
-        }
+        });
     }
 
     /// The gradients of the maps, and of weight and bias.
@@ -114,11 +133,15 @@ impl BatchNorm {
         epsilon: f32,
         gradient: Maps<'_>,
     ) -> (Vec<f32>, [Vec<f32>; 2]) {
-        let given = Given { maps, statistics, parameters, epsilon, gradient };
-        let (of_maps, sums) = self.written_by_channel(|channel, out| {
-            let sums = self.channel_sums(given, channel);
+        let given = Given { statistics, parameters, epsilon };
+        let (of_maps, sums) = self.written_by_channel(|channel, scratch, out| {
+            let Scratch { maps: room, gradient: other, result } = scratch;
+            let planes =
+                self.planes(maps, channel, room).zip(self.planes(gradient, channel, other));
+            let sums = self.channel_sums(given, channel, planes.clone());
             let count = (self.batch * self.pixels) as f64;
-            self.write_gradient(given, channel, sums.map(|sum| (sum / count) as f32), out);
+            let means = sums.map(|sum| (sum / count) as f32);
+            self.write_gradient(given, channel, means, planes, result, out);
             sums.map(|sum| sum as f32)
         });
         (of_maps, columns(sums))
@@ -133,10 +156,13 @@ impl BatchNorm {
         epsilon: f32,
         gradient: Maps<'_>,
     ) -> [Vec<f32>; 2] {
-        let given = Given { maps, statistics, parameters, epsilon, gradient };
-        let sums =
-            (0..self.channels).into_par_iter().map(|channel| self.channel_sums(given, channel));
-        columns(sums.map(|sums| sums.map(|sum| sum as f32)).collect())
+        let given = Given { statistics, parameters, epsilon };
+        columns(self.each_channel(|channel, scratch| {
+            let Scratch { maps: room, gradient: other, .. } = scratch;
+            let planes =
+                self.planes(maps, channel, room).zip(self.planes(gradient, channel, other));
+            self.channel_sums(given, channel, planes).map(|sum| sum as f32)
+        }))
     }
 
     /// The gradient of the maps, given for each channel the means over all images of the gradient times the
@@ -151,103 +177,134 @@ impl BatchNorm {
         gradient: Maps<'_>,
         means: [&[f32]; 2],
     ) -> Vec<f32> {
-        let given = Given { maps, statistics, parameters, epsilon, gradient };
-        let write = |channel: usize, out: Planes<'_>| {
-            self.write_gradient(given, channel, means.map(|means| means[channel]), out);
+        let given = Given { statistics, parameters, epsilon };
+        let write = |channel: usize, scratch: &mut Scratch, out: MatrixMut<'_>| {
+            let Scratch { maps: room, gradient: other, result } = scratch;
+            let planes =
+                self.planes(maps, channel, room).zip(self.planes(gradient, channel, other));
+            let means = means.map(|means| means[channel]);
+            self.write_gradient(given, channel, means, planes, result, out);
         };
         self.written_by_channel(write).0
     }
 
     /// The gradients of a channel's weight and bias.
-    fn channel_sums(&self, given: Given<'_>, channel: usize) -> [f64; 2] {
-        match self.relu {
-            true => self.channel_sums_behind(given, channel, passed),
-            false => self.channel_sums_behind(given, channel, unchanged),
-        }
-    }
-
-    /// The same, where `behind` is the gradient of the norm's result, from a value and the gradient of what follows.
-    fn channel_sums_behind(
+    fn channel_sums<'a>(
         &self,
         given: Given<'_>,
         channel: usize,
-        behind: impl Fn(Line, f32, f32) -> f32,
+        planes: impl Iterator<Item = (&'a [f32], &'a [f32])>,
     ) -> [f64; 2] {
         let line = given.line(channel);
-        let planes = self.planes(given.maps, channel).zip(self.planes(given.gradient, channel));
         let blocks =
             planes.flat_map(|(plane, gradient)| plane.chunks(BLOCK).zip(gradient.chunks(BLOCK)));
-        let sums = blocks.map(|(values, gradients)| {
-            let behind = |value, gradient| behind(line, value, gradient);
-            product_sums(values, gradients, line.mean, behind)
+        let sums = blocks.map(|(values, gradients)| match self.relu {
+            true => product_sums(values, gradients, line, passed),
+            false => product_sums(values, gradients, line, unchanged),
         });
         let [products, total] = sums.fold([0.0; 2], |[a, b], [c, d]| [a + c, b + d]);
         [products * f64::from(given.root(channel).recip()), total]
     }
 
     /// Writes the gradients of all values of a channel.
-    fn write_gradient(&self, given: Given<'_>, channel: usize, means: [f32; 2], out: Planes<'_>) {
-        match self.relu {
-            true => self.write_gradient_behind(given, channel, means, out, passed),
-            false => self.write_gradient_behind(given, channel, means, out, unchanged),
-        }
-    }
-
-    fn write_gradient_behind(
+    fn write_gradient<'a>(
         &self,
         given: Given<'_>,
         channel: usize,
         [share, shift]: [f32; 2],
-        out: Planes<'_>,
-        behind: impl Fn(Line, f32, f32) -> f32,
+        planes: impl Iterator<Item = (&'a [f32], &'a [f32])>,
+        scratch: &mut Vec<f32>,
+        out: MatrixMut<'_>,
     ) {
         let (line, factor) = (given.line(channel), given.root(channel).recip());
         let scale = given.parameters[0][channel] * factor;
-        let planes = self.planes(given.maps, channel).zip(self.planes(given.gradient, channel));
-        for (out, (plane, gradient)) in out.into_iter().zip(planes) {
-            for ((out, value), gradient) in out.iter_mut().zip(plane).zip(gradient) {
-                let normal = (value - line.mean) * factor;
-                let gradient = behind(line, *value, *gradient);
-                out.write((gradient - shift - normal * share) * scale);
+        let of_value = |value: f32, gradient: f32| {
+            let normal = (value - line.mean) * factor;
+            (gradient - shift - normal * share) * scale
+        };
+        self.write_planes(scratch, out, planes, |out, (plane, gradient)| {
+            let each = out.iter_mut().zip(plane.iter().zip(gradient));
+            match self.relu {
+                true => each.for_each(|(out, (value, gradient))| {
+                    out.write(of_value(*value, passed(line, *value, *gradient)));
+                }),
+                false => each.for_each(|(out, (value, gradient))| {
+                    out.write(of_value(*value, *gradient));
+                }),
             }
-        }
+        });
     }
 
-    /// Maps of which `write` writes all values of a channel, with what it gives for each channel.
+    /// Maps of which `write` writes all values of a channel, a row for each image, with what it gives for each channel.
     fn written_by_channel<T: Send>(
         &self,
-        write: impl Fn(usize, Planes<'_>) -> T + Sync,
+        write: impl Fn(usize, &mut Scratch, MatrixMut<'_>) -> T + Sync,
     ) -> (Vec<f32>, Vec<T>) {
         let write = |out: &mut [MaybeUninit<f32>]| {
-            let channels = self.by_channel(out).into_par_iter().enumerate();
-            channels.map(|(channel, out)| write(channel, out)).collect()
+            // SAFETY: no product is added to it.
+            #[expect(unsafe_code, reason = "the result is not cleared before it is written")]
+            let out = unsafe { MatrixMut::unwritten(out, self.batch) };
+            let channels = out.columns(self.pixels).into_par_iter().enumerate();
+            let write = |scratch: &mut Scratch, (channel, out)| write(channel, scratch, out);
+            channels.with_min_len(self.together()).map_init(Scratch::default, write).collect()
         };
         // SAFETY: the planes of all channels are all values, and each is written.
         #[expect(unsafe_code, reason = "the result is not cleared before it is written")]
         unsafe {
-            written(self.count(), write)
+            written(self.batch * self.channels * self.pixels, write)
         }
     }
 
-    fn count(&self) -> usize {
-        self.batch * self.channels * self.pixels
+    /// What `work` gives for each channel.
+    fn each_channel<T: Send>(&self, work: impl Fn(usize, &mut Scratch) -> T + Sync) -> Vec<T> {
+        let channels = (0..self.channels).into_par_iter().with_min_len(self.together());
+        channels.map_init(Scratch::default, |scratch, channel| work(channel, scratch)).collect()
     }
 
-    /// The planes of each channel, image by image.
-    fn by_channel<'a, T>(&self, maps: &'a mut [T]) -> Vec<Vec<&'a mut [T]>> {
-        assert_eq!(maps.len(), self.count(), "the size of the maps");
-        let mut channels: Vec<Vec<_>> = Vec::new();
-        channels.resize_with(self.channels, || Vec::with_capacity(self.batch));
-        for image in maps.chunks_exact_mut(self.channels * self.pixels) {
-            let planes = image.chunks_exact_mut(self.pixels);
-            channels.iter_mut().zip(planes).for_each(|(channel, plane)| channel.push(plane));
+    /// Channels that a thread takes at least.
+    fn together(&self) -> usize {
+        (LEAST / (self.batch * self.pixels).max(1)).max(1)
+    }
+
+    /// A channel's values: in a plane for each image, or in one, which is put into `scratch`.
+    fn planes<'a>(
+        &self,
+        maps: Maps<'a>,
+        channel: usize,
+        scratch: &'a mut Vec<f32>,
+    ) -> impl Iterator<Item = &'a [f32]> + Clone {
+        let of = |maps: Maps<'a>, count: usize, first: usize, pixels: usize| {
+            (0..count).map(move |image| &maps.image(image)[first..][..pixels])
+        };
+        let apart = of(maps, self.batch, channel * self.pixels, self.pixels);
+        if self.pixels >= FEW {
+            return apart;
         }
-        channels
+        scratch.clear();
+        apart.for_each(|plane| scratch.extend_from_slice(plane));
+        of(Maps::new(scratch, scratch.len()), 1, 0, scratch.len())
     }
 
-    fn planes<'a>(&self, maps: Maps<'a>, channel: usize) -> impl Iterator<Item = &'a [f32]> + 'a {
-        let pixels = self.pixels;
-        (0..self.batch).map(move |image| &maps.image(image)[channel * pixels..][..pixels])
+    /// Lets `write` write each plane of a channel from one of `planes`; where those are one, it is written in `scratch`.
+    fn write_planes<T>(
+        &self,
+        scratch: &mut Vec<f32>,
+        mut out: MatrixMut<'_>,
+        planes: impl Iterator<Item = T>,
+        write: impl Fn(&mut [MaybeUninit<f32>], T),
+    ) {
+        if self.pixels >= FEW {
+            planes.enumerate().for_each(|(image, plane)| write(out.line(image), plane));
+            return;
+        }
+        let count = self.batch * self.pixels;
+        // SAFETY: the plane has as many values, and all are written.
+        #[expect(unsafe_code, reason = "values are not cleared before they are written")]
+        let values =
+            unsafe { written_in(scratch, count, |all| planes.for_each(|plane| write(all, plane))) };
+        for (image, plane) in values.chunks_exact(self.pixels.max(1)).enumerate() {
+            out.line(image).write_copy_of_slice(plane);
+        }
     }
 
     fn mean(&self, sums: impl Iterator<Item = f64>) -> f32 {
@@ -258,11 +315,9 @@ impl BatchNorm {
 /// What the backward pass is given.
 #[derive(Clone, Copy)]
 struct Given<'a> {
-    maps: Maps<'a>,
     statistics: &'a Statistics,
     parameters: [&'a [f32]; 2],
     epsilon: f32,
-    gradient: Maps<'a>,
 }
 
 impl Given<'_> {
@@ -337,8 +392,8 @@ fn sum(values: &[f32], of: impl Fn(f32) -> f32) -> f64 {
 fn product_sums(
     values: &[f32],
     gradients: &[f32],
-    mean: f32,
-    behind: impl Fn(f32, f32) -> f32,
+    line: Line,
+    behind: impl Fn(Line, f32, f32) -> f32,
 ) -> [f64; 2] {
     let mut sums = [[0.0f32; LANES]; 2];
     let ((values, few), (gradients, rest)) =
@@ -346,14 +401,14 @@ fn product_sums(
     for (values, gradients) in values.iter().zip(gradients) {
         let [products, totals] = &mut sums;
         for lane in 0..LANES {
-            let gradient = behind(values[lane], gradients[lane]);
-            products[lane] += gradient * (values[lane] - mean);
+            let gradient = behind(line, values[lane], gradients[lane]);
+            products[lane] += gradient * (values[lane] - line.mean);
             totals[lane] += gradient;
         }
     }
     let few = few.iter().zip(rest).map(|(value, gradient)| {
-        let gradient = behind(*value, *gradient);
-        [gradient * (value - mean), gradient]
+        let gradient = behind(line, *value, *gradient);
+        [gradient * (value - line.mean), gradient]
     });
     let [products, totals] = sums;
     let lanes = products.into_iter().zip(totals).map(|(product, total)| [product, total]);

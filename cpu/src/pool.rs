@@ -92,16 +92,18 @@ impl Pool {
         Windows { size, kernel, stride, padding }
     }
 
-    /// For each place in the windows of a row of the result: the columns whose windows have it inside the map, and where in
-    /// the map that of the first is.
+    /// The rows of the map that the windows of a row of the result see.
     #[inline(always)]
-    fn each_place(&self, row: usize, mut work: impl FnMut(Range<usize>, usize)) {
+    fn rows(&self, row: usize) -> impl Iterator<Item = usize> {
         let windows = self.windows();
-        for from in (0..self.kernel).filter_map(|down| windows.row(row, down)) {
-            for (inside, first) in (0..self.kernel).filter_map(|right| windows.columns(right)) {
-                work(inside, from * self.size[1] + first);
-            }
-        }
+        (0..self.kernel).filter_map(move |down| windows.row(row, down))
+    }
+
+    /// For each column of a window: the columns of the result whose windows have it inside the map, and the map's column that
+    /// the first has there.
+    fn columns(&self) -> Vec<(Range<usize>, usize)> {
+        let windows = self.windows();
+        (0..self.kernel).filter_map(|right| windows.columns(right)).collect()
     }
 }
 
@@ -130,35 +132,51 @@ fn is_larger(value: f32, than: f32) -> bool {
     value > than || value.is_nan()
 }
 
+#[inline(always)]
+fn take_larger(largest: &mut f32, value: f32) {
+    *largest = if is_larger(value, *largest) { value } else { *largest };
+}
+
 widest! {
     fn max_of_plane<'a>(sizes: Pool, plane: &'a [f32], out: &'a mut [f32]) {
-        for (row, out) in out.chunks_exact_mut(sizes.output()[1]).enumerate() {
-            sizes.each_place(row, |inside, first| {
-                each(&mut out[inside], &plane[first..], sizes.stride, |out, value| {
-                    *out = if is_larger(value, *out) { value } else { *out };
-                });
-            });
+        let ([_, width], [_, right], columns) = (sizes.size, sizes.output(), sizes.columns());
+        // Of the rows that windows see, before windows are cut out of them.
+        let mut largest = vec![0.0; width];
+        for (row, out) in out.chunks_exact_mut(right).enumerate() {
+            largest.fill(f32::NEG_INFINITY);
+            for from in sizes.rows(row) {
+                each(&mut largest, &plane[from * width..][..width], 1, take_larger);
+            }
+            for (inside, first) in &columns {
+                each(&mut out[inside.clone()], &largest[*first..], sizes.stride, take_larger);
+            }
         }
     }
 }
 
 widest! {
     fn gradient_of_plane<'a>(sizes: Pool, plane: &'a [f32], gradient: &'a [f32], out: &'a mut [f32]) {
-        let width = sizes.output()[1];
-        let (mut largest, mut places, mut seen) = (vec![0.0; width], vec![NOWHERE; width], vec![0.0; width]);
-        for (row, gradient) in gradient.chunks_exact(width).enumerate() {
+        let ([_, width], [_, right], columns) = (sizes.size, sizes.output(), sizes.columns());
+        let (mut largest, mut places, mut seen) = (vec![0.0; right], vec![NOWHERE; right], vec![0.0; right]);
+        let stride = sizes.stride as u32;
+        for (row, gradient) in gradient.chunks_exact(right).enumerate() {
             largest.fill(f32::NEG_INFINITY);
             places.fill(NOWHERE);
-            sizes.each_place(row, |inside, first| {
-                let seen = &mut seen[inside.clone()];
-                each(seen, &plane[first..], sizes.stride, |seen, value| *seen = value);
-                let largest = largest[inside.clone()].iter_mut().zip(&mut places[inside]);
-                for (column, ((largest, place), value)) in largest.zip(seen).enumerate() {
-                    let takes = is_larger(*value, *largest) || *place == NOWHERE;
-                    *largest = if takes { *value } else { *largest };
-                    *place = if takes { (first + column * sizes.stride) as u32 } else { *place };
+            for from in sizes.rows(row) {
+                for (inside, first) in &columns {
+                    let first = from * width + first;
+                    let seen = &mut seen[inside.clone()];
+                    each(seen, &plane[first..], sizes.stride, |seen, value| *seen = value);
+                    let largest = largest[inside.clone()].iter_mut().zip(&mut places[inside.clone()]);
+                    let mut at = first as u32;
+                    for ((largest, place), value) in largest.zip(seen) {
+                        let takes = is_larger(*value, *largest) || *place == NOWHERE;
+                        *largest = if takes { *value } else { *largest };
+                        *place = if takes { at } else { *place };
+                        at += stride;
+                    }
                 }
-            });
+            }
             for (place, gradient) in places.iter().zip(gradient) {
                 if let Some(to) = out.get_mut(*place as usize) {
                     *to += gradient;

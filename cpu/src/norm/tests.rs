@@ -9,7 +9,9 @@ fn wave(count: usize, speed: f64, offset: f64) -> Vec<f32> {
 fn cases() -> Vec<BatchNorm> {
     let case =
         |[batch, channels, pixels]: [usize; 3]| BatchNorm { batch, channels, pixels, relu: false };
-    [[3, 5, 49], [1, 2, 20_000], [8, 40, 16], [64, 7, 1], [2, 3, 33], [1, 1, 2]].map(case).to_vec()
+    // With few pixels, whose images are put together, and with many.
+    let few = [[3, 5, 49], [8, 40, 16], [64, 7, 1], [2, 3, 33], [1, 1, 2], [300, 2, 36]];
+    [&few[..], &[[1, 2, 20_000], [3, 4, 130]]].concat().into_iter().map(case).collect()
 }
 
 /// Maps, their gradient, weight and bias.
