@@ -28,6 +28,8 @@ const SHARED: usize = 1 << 20;
 const PARTS: usize = 16;
 /// Channels that a part takes where parts are of channels.
 const CHANNELS: usize = 64;
+/// Channels of the maps whose windows a thread transforms at once.
+const ROWS: usize = 16;
 /// Tiles below which a part is not cut further.
 const LEAST: usize = 16;
 
@@ -153,9 +155,9 @@ impl Winograd {
         #[expect(unsafe_code, reason = "values are not cleared before they are written")]
         let transformed = &*unsafe {
             written_in(&mut transformed, POINTS * input * output, |all| {
-                let rows = of_points(all, std::iter::repeat_n(output, input));
-                let rows = rows.into_par_iter().enumerate();
-                rows.for_each(|(channel, row)| weight.transform([channel, 0], row));
+                let sizes = parts(input, ROWS).map(|rows| rows.len() * output);
+                let rows = of_points(all, sizes).into_par_iter().enumerate();
+                rows.for_each(|(part, rows)| weight.transform([part * ROWS, 0], output, rows));
             })
         };
         // Of each group, the rows of the result that its segments are.
@@ -224,9 +226,9 @@ impl Winograd {
             #[expect(unsafe_code, reason = "values are not cleared before they are written")]
             let transformed = unsafe {
                 written_in(transformed, POINTS * input * channels.len(), |all| {
-                    let rows = of_points(all, std::iter::repeat_n(channels.len(), input));
-                    for (channel, row) in rows.into_iter().enumerate() {
-                        weight.transform([channel, channels.start], row);
+                    let sizes = std::iter::once(input * channels.len());
+                    for rows in of_points(all, sizes) {
+                        weight.transform([0, channels.start], channels.len(), rows);
                     }
                 })
             };
@@ -474,10 +476,16 @@ struct Weight<'a> {
 }
 
 impl Weight<'_> {
-    /// Transforms the windows of a channel of the maps, and of the result from a channel on.
-    fn transform(&self, [input, output]: [usize; 2], to: [&mut [MaybeUninit<f32>]; POINTS]) {
-        let first = 9 * (input * self.steps[0] + output * self.steps[1]);
-        windows(&self.values[first..], 9 * self.steps[1], self.turned, to);
+    /// Transforms the windows of channels of the maps, and of so many of the result, from one of each on.
+    fn transform(
+        &self,
+        [input, output]: [usize; 2],
+        columns: usize,
+        to: [&mut [MaybeUninit<f32>]; POINTS],
+    ) {
+        let steps = self.steps.map(|step| 9 * step);
+        let first = input * steps[0] + output * steps[1];
+        windows(&self.values[first..], steps, self.turned, columns, to);
     }
 }
 

@@ -10,8 +10,6 @@ use crate::widest::widest;
 
 /// Channels that are transformed at once.
 pub(super) const LANES: usize = 16;
-/// Pixels of a row that are put into their planes at once.
-const PLANES: usize = 32;
 /// Rows and columns of a matrix that are turned at once.
 const BLOCK: usize = 4;
 
@@ -87,19 +85,13 @@ widest! {
             let at = tile * channels;
             each_lanes!(channels, channel, made(from, at + channel, &mut to[channel..], [pitch, channels]));
         }
-        let mut planes = [0.0; PLANES * LANES];
         let rows = sizes.rows(&segment.rows).len();
-        for first in (0..channels).step_by(LANES) {
-            let lanes = LANES.min(channels - first);
-            for (row, line) in pixels.chunks_exact(pitch).take(rows).enumerate() {
-                for pixel in (0..width).step_by(PLANES) {
-                    let count = PLANES.min(width - pixel);
-                    turn(&line[pixel * channels + first..], channels, [count, lanes], &mut planes, PLANES);
-                    for (lane, plane) in planes.chunks_exact(PLANES).take(lanes).enumerate() {
-                        out.line(first + lane)[row * width + pixel..][..count]
-                            .write_copy_of_slice(&plane[..count]);
-                    }
-                }
+        for (row, line) in pixels.chunks_exact(pitch).take(rows).enumerate() {
+            for first in (0..channels).step_by(BLOCK) {
+                let lanes = BLOCK.min(channels - first);
+                turn(&line[first..], channels, [width, lanes], |lane, pixel, values| {
+                    out.line(first + lane)[row * width + pixel..][..values.len()].write_copy_of_slice(values);
+                });
             }
         }
     }
@@ -129,14 +121,22 @@ fn gather(
         let (seen, behind) = rest.split_at_mut(width * channels);
         before.fill(0.0);
         behind.fill(0.0);
-        turn(&image[row * width..], sizes.pixels(), [channels, width], seen, channels);
+        turn(&image[row * width..], sizes.pixels(), [channels, width], |pixel, channel, values| {
+            seen[pixel * channels + channel..][..values.len()].copy_from_slice(values);
+        });
     }
     pitch
 }
 
-/// Turns a matrix of so many rows and columns, the rows of which begin `stride` apart, and those of the result `pitch`.
+/// Turns a matrix of so many rows and columns, the rows of which begin `stride` apart: calls `put` with a column, a row, and the
+/// column's values from there on.
 #[inline(always)]
-fn turn(from: &[f32], stride: usize, [rows, columns]: [usize; 2], to: &mut [f32], pitch: usize) {
+fn turn(
+    from: &[f32],
+    stride: usize,
+    [rows, columns]: [usize; 2],
+    mut put: impl FnMut(usize, usize, &[f32]),
+) {
     let whole = [rows, columns].map(|count| count - count % BLOCK);
     for row in (0..whole[0]).step_by(BLOCK) {
         for column in (0..whole[1]).step_by(BLOCK) {
@@ -145,18 +145,20 @@ fn turn(from: &[f32], stride: usize, [rows, columns]: [usize; 2], to: &mut [f32]
                 *taken = load(from, (row + i) * stride + column).into();
             }
             for (j, turned) in f32x4::transpose(block).into_iter().enumerate() {
-                to[(column + j) * pitch + row..][..BLOCK].copy_from_slice(&turned.to_array());
+                put(column + j, row, &turned.to_array());
             }
         }
         for column in whole[1]..columns {
-            for i in 0..BLOCK {
-                to[column * pitch + row + i] = from[(row + i) * stride + column];
-            }
+            put(
+                column,
+                row,
+                &std::array::from_fn::<_, BLOCK, _>(|i| from[(row + i) * stride + column]),
+            );
         }
     }
     for row in whole[0]..rows {
         for column in 0..columns {
-            to[column * pitch + row] = from[row * stride + column];
+            put(column, row, &[from[row * stride + column]]);
         }
     }
 }
@@ -316,10 +318,20 @@ fn made<const N: usize>(
 }
 
 widest! {
-    /// `G·g·Gᵀ` of windows that begin `step` apart, turned around where that is asked for.
-    pub(super) fn windows<'a>(weight: &'a [f32], step: usize, turned: bool, to: [&'a mut [MaybeUninit<f32>]; POINTS]) {
-        let mut to = to;
-        each_lanes!(to[0].len(), channel, window(&weight[channel * step..], step, turned, &mut to, channel));
+    /// `G·g·Gᵀ` of windows, turned around where that is asked for: in rows of so many, which begin the first of `steps` apart, and
+    /// the windows of a row the second.
+    pub(super) fn windows<'a>(
+        weight: &'a [f32],
+        steps: [usize; 2],
+        turned: bool,
+        columns: usize,
+        to: [&'a mut [MaybeUninit<f32>]; POINTS],
+    ) {
+        let (mut to, [down, right]) = (to, steps);
+        for row in 0..to[0].len() / columns {
+            let (weight, at) = (&weight[row * down..], row * columns);
+            each_lanes!(columns, channel, window(&weight[channel * right..], right, turned, &mut to, at + channel));
+        }
     }
 }
 
@@ -332,7 +344,9 @@ fn window<const N: usize>(
     channel: usize,
 ) {
     let mut places = [[0.0; N]; 9];
-    turn(weight, step, [N, 9], places.as_flattened_mut(), N);
+    turn(weight, step, [N, 9], |place, lane, values| {
+        places[place][lane..][..values.len()].copy_from_slice(values);
+    });
     if turned {
         places.reverse();
     }
@@ -361,6 +375,8 @@ fn found<const N: usize>(from: [&[f32]; POINTS], channel: usize, weight: &mut [M
     let [g, h, i] = to_window(columns.map(|[_, _, row]| row));
     let places = [a, b, c, d, e, f, g, h, i];
     let mut windows = [[0.0; 9]; N];
-    turn(places.as_flattened(), N, [places.len(), N], windows.as_flattened_mut(), 9);
+    turn(places.as_flattened(), N, [places.len(), N], |lane, place, values| {
+        windows[lane][place..][..values.len()].copy_from_slice(values);
+    });
     weight[channel * 9..][..N * 9].write_copy_of_slice(windows.as_flattened());
 }
