@@ -213,7 +213,7 @@ pub(crate) fn aligned<T>(values: &mut [T]) -> &mut [T] {
     &mut values[before..]
 }
 
-/// What is not written is seen by tests.
+/// Room that is not written yet; builds with assertions fill it with what is no number, so that tests see what is left out.
 fn unwritten(values: &mut [MaybeUninit<f32>]) -> &mut [MaybeUninit<f32>] {
     if cfg!(debug_assertions) {
         values.fill(MaybeUninit::new(f32::NAN));

@@ -489,7 +489,8 @@ impl Weight<'_> {
     }
 }
 
-/// Room for so many values from the beginning of a cache line on, in a buffer that is made anew where it is too small; what is in it is not cleared.
+/// Room for so many values from the beginning of a cache line on, in a buffer that is made anew where it is too small; what is
+/// in it is not cleared.
 fn room(buffer: &mut Vec<f32>, count: usize) -> &mut [f32] {
     if buffer.len() < count + LINE {
         // Never both at once.
