@@ -10,6 +10,7 @@ use rayon::prelude::*;
 
 use crate::Maps;
 use crate::matrix::{MatrixMut, written, written_in};
+use crate::widest::widest;
 
 /// The sizes of maps that are normalised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,9 +83,8 @@ impl BatchNorm {
 
     fn channel_statistics<'a>(&self, planes: impl Iterator<Item = &'a [f32]> + Clone) -> [f32; 2] {
         let blocks = planes.flat_map(|plane| plane.chunks(BLOCK));
-        let mean = self.mean(blocks.clone().map(|block| sum(block, |value| value)));
-        let squared = |value: f32| (value - mean) * (value - mean);
-        [mean, self.mean(blocks.map(|block| sum(block, squared)))]
+        let mean = self.mean(blocks.clone().map(sum));
+        [mean, self.mean(blocks.map(|block| squared_deviations(block, mean)))]
     }
 
     /// [`BatchNorm::forward`] with statistics that are given: those of more images than `maps` has.
@@ -112,15 +112,7 @@ impl BatchNorm {
         out: MatrixMut<'_>,
     ) {
         self.write_planes(scratch, out, planes, |out, plane| {
-            let each = out.iter_mut().zip(plane);
-            match self.relu {
-                true => each.for_each(|(out, value)| {
-                    out.write(rectified(line.at(*value)));
-                }),
-                false => each.for_each(|(out, value)| {
-                    out.write(line.at(*value));
-                }),
-            }
+            normalise(line, self.relu, plane, out)
         });
     }
 
@@ -198,10 +190,8 @@ impl BatchNorm {
         let line = given.line(channel);
         let blocks =
             planes.flat_map(|(plane, gradient)| plane.chunks(BLOCK).zip(gradient.chunks(BLOCK)));
-        let sums = blocks.map(|(values, gradients)| match self.relu {
-            true => product_sums(values, gradients, line, passed),
-            false => product_sums(values, gradients, line, unchanged),
-        });
+        let sums =
+            blocks.map(|(values, gradients)| product_sums(line, self.relu, values, gradients));
         let [products, total] = sums.fold([0.0; 2], |[a, b], [c, d]| [a + c, b + d]);
         [products * f64::from(given.root(channel).recip()), total]
     }
@@ -216,22 +206,11 @@ impl BatchNorm {
         scratch: &mut Vec<f32>,
         out: MatrixMut<'_>,
     ) {
-        let (line, factor) = (given.line(channel), given.root(channel).recip());
+        let factor = given.root(channel).recip();
         let scale = given.parameters[0][channel] * factor;
-        let of_value = |value: f32, gradient: f32| {
-            let normal = (value - line.mean) * factor;
-            (gradient - shift - normal * share) * scale
-        };
+        let slope = Slope { line: given.line(channel), factor, share, shift, scale };
         self.write_planes(scratch, out, planes, |out, (plane, gradient)| {
-            let each = out.iter_mut().zip(plane.iter().zip(gradient));
-            match self.relu {
-                true => each.for_each(|(out, (value, gradient))| {
-                    out.write(of_value(*value, passed(line, *value, *gradient)));
-                }),
-                false => each.for_each(|(out, (value, gradient))| {
-                    out.write(of_value(*value, *gradient));
-                }),
-            }
+            gradient_of_maps(slope, self.relu, plane, gradient, out);
         });
     }
 
@@ -331,16 +310,6 @@ impl Given<'_> {
     }
 }
 
-/// The gradient of the norm's result where ReLU follows.
-fn passed(line: Line, value: f32, gradient: f32) -> f32 {
-    if line.at(value) <= 0.0 { 0.0 } else { gradient }
-}
-
-/// The gradient of the norm's result where nothing follows.
-fn unchanged(_line: Line, _value: f32, gradient: f32) -> f32 {
-    gradient
-}
-
 /// The two numbers of each channel, each kind by itself.
 fn columns(pairs: Vec<[f32; 2]>) -> [Vec<f32>; 2] {
     [0, 1].map(|at| pairs.iter().map(|pair| pair[at]).collect())
@@ -366,18 +335,66 @@ impl Line {
         Self { mean, factor, shift: bias[channel] }
     }
 
+    #[inline(always)]
     fn at(self, value: f32) -> f32 {
         (value - self.mean) * self.factor + self.shift
     }
 }
 
+/// What the gradient of a channel's maps is made of: the normalised values are multiplied by `share`, and these and `shift`
+/// taken from the gradient of the result.
+#[derive(Clone, Copy)]
+struct Slope {
+    line: Line,
+    factor: f32,
+    share: f32,
+    shift: f32,
+    scale: f32,
+}
+
+impl Slope {
+    #[inline(always)]
+    fn at(self, value: f32, gradient: f32) -> f32 {
+        let normal = (value - self.line.mean) * self.factor;
+        (gradient - self.shift - normal * self.share) * self.scale
+    }
+}
+
+/// The gradient of the norm's result where ReLU follows.
+#[inline(always)]
+fn passed(line: Line, value: f32, gradient: f32) -> f32 {
+    if line.at(value) <= 0.0 { 0.0 } else { gradient }
+}
+
+/// The gradient of the norm's result where nothing follows.
+#[inline(always)]
+fn unchanged(_line: Line, _value: f32, gradient: f32) -> f32 {
+    gradient
+}
+
 /// ReLU; what is not a number stays so.
+#[inline(always)]
 fn rectified(value: f32) -> f32 {
     if value <= 0.0 { 0.0 } else { value }
 }
 
+widest! {
+    /// The sum of the values.
+    fn sum<'a>(values: &'a [f32]) -> f64 {
+        sum_of(values, |value| value)
+    }
+}
+
+widest! {
+    /// The sum of the squares of what the values are above the mean.
+    fn squared_deviations<'a>(values: &'a [f32], mean: f32) -> f64 {
+        sum_of(values, |value| (value - mean) * (value - mean))
+    }
+}
+
 /// The sum of what `of` gives.
-fn sum(values: &[f32], of: impl Fn(f32) -> f32) -> f64 {
+#[inline(always)]
+fn sum_of(values: &[f32], of: impl Fn(f32) -> f32) -> f64 {
     let mut sums = [0.0f32; LANES];
     let (whole, rest) = values.as_chunks::<LANES>();
     for values in whole {
@@ -387,12 +404,22 @@ fn sum(values: &[f32], of: impl Fn(f32) -> f32) -> f64 {
     sums.iter().map(|sum| f64::from(*sum)).chain(rest).sum()
 }
 
-/// The sums of the gradients times what the values are above the mean, and of the gradients, where `behind`
-/// makes a gradient of a value and what there is for it.
-fn product_sums(
+widest! {
+    /// The sums of the gradients of the norm's results times what the values are above the mean, and of the gradients.
+    fn product_sums<'a>(line: Line, relu: bool, values: &'a [f32], gradients: &'a [f32]) -> [f64; 2] {
+        match relu {
+            true => product_sums_behind(line, values, gradients, passed),
+            false => product_sums_behind(line, values, gradients, unchanged),
+        }
+    }
+}
+
+/// The same, where `behind` makes a gradient of a value and what there is for it.
+#[inline(always)]
+fn product_sums_behind(
+    line: Line,
     values: &[f32],
     gradients: &[f32],
-    line: Line,
     behind: impl Fn(Line, f32, f32) -> f32,
 ) -> [f64; 2] {
     let mut sums = [[0.0f32; LANES]; 2];
@@ -415,6 +442,42 @@ fn product_sums(
     lanes.chain(few).fold([0.0; 2], |sums: [f64; 2], pair: [f32; 2]| {
         [sums[0] + f64::from(pair[0]), sums[1] + f64::from(pair[1])]
     })
+}
+
+widest! {
+    /// Writes the norm's results.
+    fn normalise<'a>(line: Line, relu: bool, values: &'a [f32], out: &'a mut [MaybeUninit<f32>]) {
+        let each = out.iter_mut().zip(values);
+        match relu {
+            true => each.for_each(|(out, value)| {
+                out.write(rectified(line.at(*value)));
+            }),
+            false => each.for_each(|(out, value)| {
+                out.write(line.at(*value));
+            }),
+        }
+    }
+}
+
+widest! {
+    /// Writes the gradients of the values.
+    fn gradient_of_maps<'a>(
+        slope: Slope,
+        relu: bool,
+        values: &'a [f32],
+        gradients: &'a [f32],
+        out: &'a mut [MaybeUninit<f32>],
+    ) {
+        let each = out.iter_mut().zip(values.iter().zip(gradients));
+        match relu {
+            true => each.for_each(|(out, (value, gradient))| {
+                out.write(slope.at(*value, passed(slope.line, *value, *gradient)));
+            }),
+            false => each.for_each(|(out, (value, gradient))| {
+                out.write(slope.at(*value, *gradient));
+            }),
+        }
+    }
 }
 
 #[cfg(test)]
