@@ -47,8 +47,7 @@ const FEW: usize = 128;
 /// Buffers of a thread, for a channel's values side by side.
 #[derive(Debug, Default)]
 struct Scratch {
-    maps: Vec<f32>,
-    gradient: Vec<f32>,
+    given: [Vec<f32>; 2],
     result: Vec<f32>,
 }
 
@@ -62,7 +61,7 @@ impl BatchNorm {
         epsilon: f32,
     ) -> (Vec<f32>, Statistics) {
         let (result, found) = self.written_by_channel(|channel, scratch, out| {
-            let planes = self.planes(maps, channel, &mut scratch.maps);
+            let planes = self.planes(maps, channel, &mut scratch.given[0]);
             let [mean, variance] = self.channel_statistics(planes.clone());
             let factor = weight[channel] / (variance + epsilon).sqrt();
             let line = Line { mean, factor, shift: bias[channel] };
@@ -76,7 +75,7 @@ impl BatchNorm {
     /// Mean and variance of each channel of `maps`.
     pub fn statistics(&self, maps: Maps<'_>) -> Statistics {
         let [mean, variance] = columns(self.each_channel(|channel, scratch| {
-            self.channel_statistics(self.planes(maps, channel, &mut scratch.maps))
+            self.channel_statistics(self.planes(maps, channel, &mut scratch.given[0]))
         }));
         Statistics { mean, variance }
     }
@@ -97,7 +96,7 @@ impl BatchNorm {
     ) -> Vec<f32> {
         let write = |channel: usize, scratch: &mut Scratch, out: MatrixMut<'_>| {
             let line = Line::new(statistics, parameters, epsilon, channel);
-            let planes = self.planes(maps, channel, &mut scratch.maps);
+            let planes = self.planes(maps, channel, &mut scratch.given[0]);
             self.write_channel(line, planes, &mut scratch.result, out);
         };
         self.written_by_channel(write).0
@@ -127,13 +126,11 @@ impl BatchNorm {
     ) -> (Vec<f32>, [Vec<f32>; 2]) {
         let given = Given { statistics, parameters, epsilon };
         let (of_maps, sums) = self.written_by_channel(|channel, scratch, out| {
-            let Scratch { maps: room, gradient: other, result } = scratch;
-            let planes =
-                self.planes(maps, channel, room).zip(self.planes(gradient, channel, other));
+            let planes = self.pairs([maps, gradient], channel, &mut scratch.given);
             let sums = self.channel_sums(given, channel, planes.clone());
             let count = (self.batch * self.pixels) as f64;
             let means = sums.map(|sum| (sum / count) as f32);
-            self.write_gradient(given, channel, means, planes, result, out);
+            self.write_gradient(given, channel, means, planes, &mut scratch.result, out);
             sums.map(|sum| sum as f32)
         });
         (of_maps, columns(sums))
@@ -150,9 +147,7 @@ impl BatchNorm {
     ) -> [Vec<f32>; 2] {
         let given = Given { statistics, parameters, epsilon };
         columns(self.each_channel(|channel, scratch| {
-            let Scratch { maps: room, gradient: other, .. } = scratch;
-            let planes =
-                self.planes(maps, channel, room).zip(self.planes(gradient, channel, other));
+            let planes = self.pairs([maps, gradient], channel, &mut scratch.given);
             self.channel_sums(given, channel, planes).map(|sum| sum as f32)
         }))
     }
@@ -171,11 +166,9 @@ impl BatchNorm {
     ) -> Vec<f32> {
         let given = Given { statistics, parameters, epsilon };
         let write = |channel: usize, scratch: &mut Scratch, out: MatrixMut<'_>| {
-            let Scratch { maps: room, gradient: other, result } = scratch;
-            let planes =
-                self.planes(maps, channel, room).zip(self.planes(gradient, channel, other));
+            let planes = self.pairs([maps, gradient], channel, &mut scratch.given);
             let means = means.map(|means| means[channel]);
-            self.write_gradient(given, channel, means, planes, result, out);
+            self.write_gradient(given, channel, means, planes, &mut scratch.result, out);
         };
         self.written_by_channel(write).0
     }
@@ -262,6 +255,16 @@ impl BatchNorm {
         scratch.clear();
         apart.for_each(|plane| scratch.extend_from_slice(plane));
         of(Maps::new(scratch, scratch.len()), 1, 0, scratch.len())
+    }
+
+    /// [`BatchNorm::planes`] of two kinds of maps.
+    fn pairs<'a>(
+        &self,
+        [maps, others]: [Maps<'a>; 2],
+        channel: usize,
+        [first, second]: &'a mut [Vec<f32>; 2],
+    ) -> impl Iterator<Item = (&'a [f32], &'a [f32])> + Clone {
+        self.planes(maps, channel, first).zip(self.planes(others, channel, second))
     }
 
     /// Lets `write` write each plane of a channel from one of `planes`; where those are one, it is written in `scratch`.
