@@ -390,12 +390,7 @@ impl Convolution {
                 written_in(&mut others, count, |others| write_all(out, others))
             })
         };
-        out.par_chunks_mut(ADDED).enumerate().for_each(|(part, out)| {
-            for sum in others.chunks(output * depth) {
-                let sum = &sum[part * ADDED..];
-                out.iter_mut().zip(sum).for_each(|(out, sum)| *out += sum);
-            }
-        });
+        add_sums(&mut out, others);
         out
     }
 
@@ -527,6 +522,17 @@ impl Convolution {
     fn tile_pixels(&self, tile: &Tile) -> usize {
         tile.images.len() * tile.rows.len() * self.output()[1]
     }
+}
+
+/// Adds sums of as many values, which lie behind one another, to `out` in their order.
+pub(crate) fn add_sums(out: &mut [f32], others: &[f32]) {
+    let count = out.len();
+    out.par_chunks_mut(ADDED).enumerate().for_each(|(part, out)| {
+        for sum in others.chunks(count) {
+            let sum = &sum[part * ADDED..];
+            out.iter_mut().zip(sum).for_each(|(out, sum)| *out += sum);
+        }
+    });
 }
 
 /// The first of some images, some of their channels, and those of each image.

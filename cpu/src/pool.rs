@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::Maps;
 use crate::matrix::{filled, written};
 use crate::widest::widest;
-use crate::window::Windows;
+use crate::window::{Windows, each};
 
 /// Values that a thread takes at once, about.
 const BLOCK: usize = 1 << 14;
@@ -104,26 +104,6 @@ impl Pool {
     fn columns(&self) -> Vec<(Range<usize>, usize)> {
         let windows = self.windows();
         (0..self.kernel).filter_map(|right| windows.columns(right)).collect()
-    }
-}
-
-/// Calls `work` with each of `to` and what it is compared with, every `stride`-th of `from`.
-#[inline(always)]
-fn each<T>(to: &mut [T], from: &[f32], stride: usize, mut work: impl FnMut(&mut T, f32)) {
-    match stride {
-        1 => to.iter_mut().zip(from).for_each(|(to, from)| work(to, *from)),
-        2 => {
-            // In pairs, the last of which may have no second.
-            let (pairs, _) = from.as_chunks::<2>();
-            let whole = to.len() - 1;
-            let (first, last) = to.split_at_mut(whole);
-            first.iter_mut().zip(pairs).for_each(|(to, [from, _])| work(to, *from));
-            work(&mut last[0], from[2 * whole]);
-        }
-        stride => {
-            let from = from.iter().step_by(stride);
-            to.iter_mut().zip(from).for_each(|(to, from)| work(to, *from));
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::window::Windows;
+use crate::window::{Windows, each};
 
 /// The sizes of a square convolution of a batch of maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,13 +145,7 @@ impl Convolution {
         before.fill(0.0);
         behind.fill(0.0);
         let from = &plane[from * self.size[1] + first..];
-        match self.stride {
-            1 => seen.copy_from_slice(&from[..seen.len()]),
-            stride => {
-                let from = from.iter().step_by(stride);
-                seen.iter_mut().zip(from).for_each(|(seen, from)| *seen = *from);
-            }
-        }
+        each(seen, from, self.stride, |seen, from| *seen = from);
     }
 
     /// Adds each column's values to the pixels that they were seen at: the transpose of

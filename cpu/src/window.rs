@@ -39,3 +39,28 @@ impl Windows {
         (!inside.is_empty()).then(|| (inside, start * self.stride + right - self.padding))
     }
 }
+
+/// Calls `work` with each of `to`, of which there is one, and its own of every `stride`-th of `from`.
+#[inline(always)]
+pub(crate) fn each<T>(
+    to: &mut [T],
+    from: &[f32],
+    stride: usize,
+    mut work: impl FnMut(&mut T, f32),
+) {
+    match stride {
+        1 => to.iter_mut().zip(from).for_each(|(to, from)| work(to, *from)),
+        2 => {
+            // In pairs, the last of which may have no second.
+            let (pairs, _) = from.as_chunks::<2>();
+            let whole = to.len() - 1;
+            let (first, last) = to.split_at_mut(whole);
+            first.iter_mut().zip(pairs).for_each(|(to, [from, _])| work(to, *from));
+            work(&mut last[0], from[2 * whole]);
+        }
+        stride => {
+            let from = from.iter().step_by(stride);
+            to.iter_mut().zip(from).for_each(|(to, from)| work(to, *from));
+        }
+    }
+}

@@ -39,12 +39,14 @@ fn cases() -> Vec<Convolution> {
         case(2, [300, 100], [6, 6], [1, 1, 0]),
         case(1, [9, 75], [30, 31], [3, 1, 1]),
         case(1, [9, 200], [30, 31], [1, 1, 0]),
-        // By tiles: whole images put together, bands of one, odd sides, weights larger than maps, sums of several parts.
+        // By tiles, small and large: whole images put together, bands of one, odd sides, weights larger than maps, sums of several parts.
         case(9, [40, 33], [8, 6], [3, 1, 1]),
         case(2, [33, 50], [25, 43], [3, 1, 1]),
         case(5, [130, 150], [4, 3], [3, 1, 1]),
         case(17, [200, 128], [1, 2], [3, 1, 1]),
         case(2, [33, 40], [64, 61], [3, 1, 1]),
+        case(40, [40, 33], [8, 6], [3, 1, 1]),
+        case(1, [130, 150], [14, 13], [3, 1, 1]),
     ]
 }
 
@@ -71,12 +73,33 @@ fn each_term(sizes: &Convolution, mut term: impl FnMut(usize, usize, usize)) {
     }
 }
 
-fn assert_near(found: &[f32], exact: &[f64], what: &str) {
-    let largest = exact.iter().fold(1.0f64, |most, value| most.max(value.abs()));
+/// Whether sums are found within 32 roundings (2⁻²⁴ each) of the largest sum of the absolute values of terms. What terms of either
+/// sign add up to is no measure: by Winograd's large tiles errors are those of sums of larger terms.
+fn assert_near(found: &[f32], exact: &[f64], exact_terms: &[f64], what: &str) {
+    let most = 32.0 * 2f64.powi(-24) * exact_terms.iter().copied().fold(0.0, f64::max);
     assert_eq!(found.len(), exact.len(), "{what}");
     for (found, exact) in found.iter().zip(exact) {
-        assert!((f64::from(*found) - exact).abs() <= 1e-5 * largest, "{what}: {found} {exact}");
+        assert!((f64::from(*found) - exact).abs() <= most, "{what}: {found} {exact} {most}");
     }
+}
+
+/// What map, weight and gradient of the result give, in 64 bits: the result, and the gradients of map and weight.
+fn exact(sizes: &Convolution, factors: &[Vec<f32>; 3]) -> [Vec<f64>; 3] {
+    let [map, weight, gradient] = factors;
+    let mut exact = [gradient, map, weight].map(|values| vec![0.0; values.len()]);
+    each_term(sizes, |at, from, by| {
+        let [map, weight, gradient] = [map[from], weight[by], gradient[at]].map(f64::from);
+        exact[0][at] += map * weight;
+        exact[1][from] += gradient * weight;
+        exact[2][by] += gradient * map;
+    });
+    exact
+}
+
+/// The same of the absolute values.
+fn exact_terms(sizes: &Convolution, factors: &[Vec<f32>; 3]) -> [Vec<f64>; 3] {
+    let all = |values: &Vec<f32>| values.iter().map(|value| value.abs()).collect();
+    exact(sizes, &factors.each_ref().map(all))
 }
 
 /// Map, weight and gradient of the result.
@@ -100,19 +123,10 @@ fn ours(sizes: &Convolution) -> [Vec<f32>; 3] {
 #[test]
 fn results_and_gradients_are_those_of_the_definition() {
     for sizes in cases() {
-        let [map, weight, gradient] = factors(&sizes);
-        let mut exact = [gradient.len(), map.len(), weight.len()].map(|size| vec![0.0; size]);
-        each_term(&sizes, |at, from, by| {
-            let [map, weight, gradient] = [map[from], weight[by], gradient[at]].map(f64::from);
-            exact[0][at] += map * weight;
-            exact[1][from] += gradient * weight;
-            exact[2][by] += gradient * map;
-        });
-        let found = ours(&sizes);
-        for (what, (found, exact)) in
-            ["result", "map", "weight"].iter().zip(found.iter().zip(&exact))
-        {
-            assert_near(found, exact, &format!("{what} of {sizes:?}"));
+        let (found, exact) = (ours(&sizes), exact(&sizes, &factors(&sizes)));
+        let terms = exact_terms(&sizes, &factors(&sizes));
+        for (what, i) in ["result", "map", "weight"].into_iter().zip(0..) {
+            assert_near(&found[i], &exact[i], &terms[i], &format!("{what} of {sizes:?}"));
         }
     }
 }
@@ -154,13 +168,17 @@ fn images_may_lie_apart_and_do_not_depend_on_each_other() {
         let gradients = Maps::new(&gradient, output * made + 5);
         let [result, of_map, of_weight] = ours(&sizes);
         assert_eq!(sizes.of_weight(maps, gradients), of_weight, "{sizes:?}");
+        let terms = exact_terms(&sizes, &factors(&sizes));
         let one = Convolution { batch: 1, ..sizes };
         for image in 0..sizes.batch {
             let [map, gradient] = [maps, gradients].map(|maps| Maps::new(maps.image(image), 0));
             let found = [one.forward(map, &weight), one.of_maps(&weight, gradient)];
-            for (found, all) in found.iter().zip([&result, &of_map]) {
-                let part = &all[image * found.len()..][..found.len()];
-                assert_near(found, &part.iter().map(|x| f64::from(*x)).collect::<Vec<_>>(), "");
+            for (found, (all, terms)) in
+                found.iter().zip([&result, &of_map].into_iter().zip(&terms))
+            {
+                let part = all[image * found.len()..][..found.len()].iter();
+                let part: Vec<f64> = part.map(|x| f64::from(*x)).collect();
+                assert_near(found, &part, terms, &format!("{sizes:?}"));
             }
         }
     }
@@ -176,7 +194,8 @@ fn noise(count: usize) -> Vec<f32> {
     (0..count).map(|_| one() + one() + one() + one()).collect()
 }
 
-/// Sums of products in 32 bits: by Winograd's tiles the terms are sums themselves.
+/// Sums of products in 32 bits: by Winograd's tiles the terms are sums themselves, and those of large tiles cancel each other. With
+/// the points ±1 and ±2 in place of ours, errors by large tiles are twice what is allowed here.
 #[test]
 #[expect(clippy::print_stdout, reason = "the figures of docs/architecture.md")]
 fn by_tiles_errors_are_of_the_size_of_those_by_columns() {
@@ -185,7 +204,16 @@ fn by_tiles_errors_are_of_the_size_of_those_by_columns() {
             found.iter().zip(exact).map(|(found, exact)| (f64::from(*found) - exact).powi(2));
         (errors.sum::<f64>() / exact.iter().map(|exact| exact * exact).sum::<f64>()).sqrt()
     };
-    for (batch, channels, side) in [(2, [64, 64], 16), (4, [256, 256], 8), (2, [128, 32], 28)] {
+    // How many times those of columns they may be, and how large.
+    const SMALL: [f64; 2] = [4.0, 1e-6];
+    const LARGE: [f64; 2] = [8.0, 2e-6];
+    for (batch, channels, side, [times, most]) in [
+        (2, [64, 64], 16, LARGE),
+        (2, [256, 256], 16, LARGE),
+        (2, [128, 32], 28, LARGE),
+        (4, [256, 256], 8, SMALL),
+        (8, [256, 256], 4, SMALL),
+    ] {
         let size = [side; 2];
         let tiles = Convolution { batch, channels, size, kernel: 3, stride: 1, padding: 1 };
         // The same with zeros around its windows, which is none of Winograd's.
@@ -212,20 +240,14 @@ fn by_tiles_errors_are_of_the_size_of_those_by_columns() {
         let (by_tiles, mut by_columns) = (all(&tiles, &weight), all(&columns, &wide));
         let of_weight = std::mem::take(&mut by_columns[2]).into_iter().zip(places);
         by_columns[2] = of_weight.filter(|(_, inner)| *inner).map(|(value, _)| value).collect();
-        let mut exact = [gradient.len(), map.len(), weight.len()].map(|size| vec![0.0; size]);
-        each_term(&tiles, |at, from, by| {
-            let [map, weight, gradient] = [map[from], weight[by], gradient[at]].map(f64::from);
-            exact[0][at] += map * weight;
-            exact[1][from] += gradient * weight;
-            exact[2][by] += gradient * map;
-        });
+        let exact = exact(&tiles, &[map, weight, gradient]);
         for (what, place) in ["result", "map", "weight"].into_iter().zip(0..) {
             let [tiles, columns] =
                 [&by_tiles, &by_columns].map(|found| rms(&found[place], &exact[place]));
             println!(
                 "{channels:?}, {side}²: {what} by tiles {tiles:.1e}, by columns {columns:.1e}"
             );
-            assert!(tiles < 4.0 * columns && tiles < 1e-6, "{what}: {tiles} and {columns}");
+            assert!(tiles < times * columns && tiles < most, "{what}: {tiles} and {columns}");
         }
     }
 }
