@@ -194,8 +194,8 @@ fn noise(count: usize) -> Vec<f32> {
     (0..count).map(|_| one() + one() + one() + one()).collect()
 }
 
-/// Sums of products in 32 bits: by Winograd's tiles the terms are sums themselves, and those of large tiles cancel each other. With
-/// the points ±1 and ±2 in place of ours, errors by large tiles are twice what is allowed here.
+/// Sums of products in 32 bits: by Winograd's tiles the terms are sums themselves, and those of large tiles cancel each other. By the
+/// points ±1 and ±2 errors of large tiles are larger than is allowed here.
 #[test]
 #[expect(clippy::print_stdout, reason = "the figures of docs/architecture.md")]
 fn by_tiles_errors_are_of_the_size_of_those_by_columns() {

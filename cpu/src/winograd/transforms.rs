@@ -264,9 +264,9 @@ impl Form<2, 4> for Two {
     }
 }
 
-/// F(4, 3) with the points 0, ±`P`, ±`Q` and ∞. Of points that 32 bits hold exactly in a few of them, these give errors a third as
-/// large as the usual ±1 and ±2 (how much points matter: Barabasz, Anderson, Soodhalter and Gregg, "Error Analysis and Improving
-/// the Accuracy of Winograd Convolution for Deep Neural Networks", 2020).
+/// F(4, 3) with the points 0, ±`P`, ±`Q` and ∞. Errors are half as large as by the usual ±1 and ±2, and the numbers that maps are
+/// multiplied by are exact in 32 bits. (How much points matter: Barabasz, Anderson, Soodhalter and Gregg, "Error Analysis and
+/// Improving the Accuracy of Winograd Convolution for Deep Neural Networks", 2020.)
 struct Four;
 
 /// The points of [`Four`].
