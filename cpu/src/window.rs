@@ -40,7 +40,7 @@ impl Windows {
     }
 }
 
-/// Calls `work` with each of `to`, of which there is one, and its own of every `stride`-th of `from`.
+/// Calls `work` with each value of `to`, at least one, and the one of every `stride`-th of `from` that belongs to it.
 #[inline(always)]
 pub(crate) fn each<T>(
     to: &mut [T],

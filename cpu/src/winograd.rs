@@ -14,9 +14,7 @@ use crate::convolution::add_sums;
 use crate::matrix::{LINE, Matrix, MatrixMut, aligned, filled, packed, parts, written, written_in};
 use crate::unfold::{Convolution, Maps};
 use crate::workspace::Workspace;
-use transforms::{
-    LANES, of_windows, transform_gradient, transform_maps, transform_result, windows,
-};
+use transforms::{LANES, Side, of_windows, transform, transform_result, windows};
 
 mod transforms;
 
@@ -26,7 +24,7 @@ const CACHED: usize = 1 << 18;
 const SHARED: usize = 1 << 20;
 /// Parts that a pass is cut into where its sizes allow it.
 const PARTS: usize = 16;
-/// Parts below which they are none.
+/// Sums of parts below which one sum over all tiles is faster.
 const FEW_PARTS: usize = 4;
 /// Channels that a part takes where parts are of channels.
 const CHANNELS: usize = 64;
@@ -34,7 +32,7 @@ const CHANNELS: usize = 64;
 const ROWS: usize = 16;
 /// Tiles below which a part is not cut further.
 const LEAST: usize = 16;
-/// Tiles of a map from which on they are large ones.
+/// Tiles of 4×4 pixels that a map must have to be cut into them.
 const FEW: usize = 16;
 /// Pixels of a map from which on fewer channels are enough.
 const PIXELS: usize = 64;
@@ -53,7 +51,7 @@ pub(crate) struct Winograd {
     channels: [usize; 2],
     size: [usize; 2],
     /// Height and width of a tile: 2 or 4 pixels of the result.
-    tile: usize,
+    pub(crate) tile: usize,
 }
 
 impl Convolution {
@@ -61,7 +59,7 @@ impl Convolution {
     pub(crate) fn winograd(&self) -> Option<Winograd> {
         let Self { batch, channels, size, .. } = *self;
         let [small, large] = [2, 4].map(|tile| Winograd { batch, channels, size, tile });
-        // Of few tiles the products take less than the windows of more points.
+        // On small maps it takes longer to transform windows to more points than the products save.
         let pays = 4 * large.products() <= 3 * small.products();
         let found = if pays && large.count_of_image() >= FEW { large } else { small };
         let fits = (self.kernel, self.stride, self.padding) == (3, 1, 1) && batch > 0;
@@ -231,7 +229,7 @@ impl Winograd {
                     (segments, results): (Vec<Segment>, Vec<MatrixMut<'_>>)| {
             let Scratch { seen, made, pixels, .. } = scratch;
             let tiles = self.count_all(&segments);
-            let seen = self.transform(maps, input, &segments, pixels, seen, transform_maps);
+            let seen = self.transform((Side::Maps, maps), &segments, pixels, seen);
             let pixels = room(pixels, self.pixels_of(segments[0].rows.len()));
             self.results(tiles, [seen, transformed], made, pixels, segments.iter().zip(results));
         };
@@ -243,7 +241,7 @@ impl Winograd {
         let [input, output] = self.channels;
         let segments = self.images();
         let mut seen = Vec::new();
-        let seen = self.transform_all(maps, input, &segments, &mut seen, transform_maps);
+        let seen = self.transform_all((Side::Maps, maps), &segments, &mut seen);
         let channels = parts(output, CHANNELS);
         let mut tasks: Vec<_> = channels.map(|channels| (channels, Vec::new())).collect();
         for image in out.chunks_mut(output * self.pixels()) {
@@ -308,29 +306,27 @@ impl Winograd {
     ) -> impl Fn(usize) -> [Matrix<'a>; 2] {
         let [input, output] = self.channels;
         let tiles = self.count_all(segments);
-        let seen = self.transform_all(maps, input, segments, seen, transform_maps);
-        let made = self.transform_all(gradient, output, segments, made, transform_gradient);
+        let seen = self.transform_all((Side::Maps, maps), segments, seen);
+        let made = self.transform_all((Side::Gradient, gradient), segments, made);
         move |point| {
             let made = made.matrix(point, [tiles, output]).transposed();
             [made, seen.matrix(point, [tiles, input])]
         }
     }
 
-    /// Transforms segments of maps of `channels` channels one after the other.
+    /// Transforms segments one after the other.
     fn transform<'a>(
         &self,
-        maps: Maps<'_>,
-        channels: usize,
+        (side, maps): (Side, Maps<'_>),
         segments: &[Segment],
         pixels: &mut Vec<f32>,
         to: &'a mut Vec<f32>,
-        by: Transform,
     ) -> Points<'a> {
-        let sizes = segments.iter().map(|segment| self.count(segment) * channels);
+        let sizes = segments.iter().map(|segment| self.count(segment) * side.channels(*self));
         let write = |to: PointsMut<'_>| {
             for (segment, to) in segments.iter().zip(split(to, sizes.clone())) {
                 let pixels = room(pixels, self.pixels_of(segment.rows.len()));
-                by(*self, maps.image(segment.image), segment, pixels, to);
+                transform(*self, side, maps.image(segment.image), segment, pixels, to);
             }
         };
         // SAFETY: the tiles of all segments are written.
@@ -343,18 +339,16 @@ impl Winograd {
     /// The same on all threads.
     fn transform_all<'a>(
         &self,
-        maps: Maps<'_>,
-        channels: usize,
+        (side, maps): (Side, Maps<'_>),
         segments: &[Segment],
         to: &'a mut Vec<f32>,
-        by: Transform,
     ) -> Points<'a> {
-        let sizes = segments.iter().map(|segment| self.count(segment) * channels);
+        let sizes = segments.iter().map(|segment| self.count(segment) * side.channels(*self));
         let write = |to: PointsMut<'_>| {
             let tasks: Vec<_> = segments.iter().zip(split(to, sizes.clone())).collect();
             tasks.into_par_iter().for_each_init(Vec::new, |pixels, (segment, to)| {
                 let pixels = room(pixels, self.pixels_of(segment.rows.len()));
-                by(*self, maps.image(segment.image), segment, pixels, to);
+                transform(*self, side, maps.image(segment.image), segment, pixels, to);
             });
         };
         // SAFETY: the tiles of all segments are written.
@@ -471,16 +465,9 @@ impl Winograd {
                     let mut sums = unsafe { unwritten(sums, output) };
                     for (place, segments) in groups.iter().enumerate() {
                         let tiles = self.count_all(segments);
-                        let seen =
-                            self.transform(maps, input, segments, pixels, seen, transform_maps);
-                        let made = self.transform(
-                            gradient,
-                            output,
-                            segments,
-                            pixels,
-                            made,
-                            transform_gradient,
-                        );
+                        let seen = self.transform((Side::Maps, maps), segments, pixels, seen);
+                        let made =
+                            self.transform((Side::Gradient, gradient), segments, pixels, made);
                         for (point, sum) in sums.iter_mut().enumerate() {
                             let made = made.matrix(point, [tiles, output]).transposed();
                             sum.product(place > 0, made, seen.matrix(point, [tiles, input]));
@@ -619,9 +606,6 @@ impl Winograd {
         self.tile * tiles.start..(self.tile * tiles.end).min(self.size[0])
     }
 }
-
-/// Transforms a segment of an image's maps.
-type Transform = for<'a> fn(Winograd, &'a [f32], &'a Segment, &'a mut [f32], PointsMut<'a>);
 
 /// A weight, and how its windows are taken from it.
 #[derive(Debug, Clone, Copy)]

@@ -37,45 +37,60 @@ macro_rules! each_lanes {
 /// Values of as many channels.
 type Lanes<const N: usize> = [f32; N];
 
-widest! {
-    /// What each tile of a segment sees, transformed.
-    pub(super) fn transform_maps<'a>(
-        sizes: Winograd,
-        image: &'a [f32],
-        segment: &'a Segment,
-        pixels: &'a mut [f32],
-        to: PointsMut<'a>,
-    ) {
-        let (mut to, channels, right) = (to, sizes.channels[0], sizes.tiles()[1]);
-        for block in parts(channels, LANES) {
-            let lanes = block.len();
-            let pitch = gather(sizes, &image[block.start * sizes.pixels()..], lanes, segment, 1, pixels);
-            for tile in 0..sizes.count(segment) {
-                let from = &pixels[sizes.tile * (tile / right * pitch + tile % right * lanes)..];
-                let at = tile * channels + block.start;
-                each_lanes!(sizes.tile, lanes, lane, seen(&from[lane..], [pitch, lanes], &mut to, at + lane));
-            }
+/// What is transformed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Side {
+    /// What tiles see of the maps.
+    Maps,
+    /// The gradient of the result.
+    Gradient,
+}
+
+impl Side {
+    /// How many channels it has.
+    pub fn channels(self, sizes: Winograd) -> usize {
+        let [input, output] = sizes.channels;
+        match self {
+            Self::Maps => input,
+            Self::Gradient => output,
+        }
+    }
+
+    /// Pixels around a tile that belong to it.
+    fn border(self) -> usize {
+        match self {
+            Self::Maps => 1,
+            Self::Gradient => 0,
         }
     }
 }
 
 widest! {
-    /// The gradient of each tile of a segment, transformed.
-    pub(super) fn transform_gradient<'a>(
+    /// Transforms each tile of a segment.
+    pub(super) fn transform<'a>(
         sizes: Winograd,
+        side: Side,
         image: &'a [f32],
         segment: &'a Segment,
         pixels: &'a mut [f32],
         to: PointsMut<'a>,
     ) {
-        let (mut to, channels, right) = (to, sizes.channels[1], sizes.tiles()[1]);
+        let (mut to, channels, right) = (to, side.channels(sizes), sizes.tiles()[1]);
         for block in parts(channels, LANES) {
             let lanes = block.len();
-            let pitch = gather(sizes, &image[block.start * sizes.pixels()..], lanes, segment, 0, pixels);
+            let planes = &image[block.start * sizes.pixels()..];
+            let pitch = gather(sizes, planes, lanes, segment, side.border(), pixels);
             for tile in 0..sizes.count(segment) {
                 let from = &pixels[sizes.tile * (tile / right * pitch + tile % right * lanes)..];
                 let at = tile * channels + block.start;
-                each_lanes!(sizes.tile, lanes, lane, spread(&from[lane..], [pitch, lanes], &mut to, at + lane));
+                match side {
+                    Side::Maps => {
+                        each_lanes!(sizes.tile, lanes, lane, seen(&from[lane..], [pitch, lanes], &mut to, at + lane));
+                    }
+                    Side::Gradient => {
+                        each_lanes!(sizes.tile, lanes, lane, spread(&from[lane..], [pitch, lanes], &mut to, at + lane));
+                    }
+                }
             }
         }
     }
