@@ -10,7 +10,7 @@ use trainer::random;
 use crate::kinds::Kind;
 use crate::{CORRELATION, Found, RESAMPLES};
 
-/// One data set, with the scores of two models that are equally good.
+/// One data set, with the scores of two models.
 pub struct Drawn {
     first: Vec<f64>,
     second: Vec<f64>,
@@ -20,6 +20,7 @@ pub struct Drawn {
 
 fn draw(kind: &Kind, place: [u64; 2]) -> Drawn {
     let mut random = random::stream(1, "coverage", &place);
+    let shifts = kind.shifts();
     let mut drawn = Drawn { first: vec![], second: vec![], positive: vec![], patients: vec![] };
     for patient in 0..kind.patients {
         let images = random.random_range(1..=kind.most_images);
@@ -29,13 +30,13 @@ fn draw(kind: &Kind, place: [u64; 2]) -> Drawn {
             let positive = if kind.ill { ill } else { random.random_bool(kind.positive) };
             // Half of what is an image's own is the image's, the other half the model's.
             let image: f64 = random.sample(StandardNormal);
-            let mut score = || {
+            let mut score = |model: usize| {
                 let own = (image + random.sample::<f64, _>(StandardNormal)) / 2_f64.sqrt();
-                let shift = if positive { kind.shift } else { 0.0 };
-                shift + CORRELATION.sqrt() * shared + (1.0 - CORRELATION).sqrt() * own
+                let deviation = CORRELATION.sqrt() * shared + (1.0 - CORRELATION).sqrt() * own;
+                if positive { shifts[model] + kind.spreads[model] * deviation } else { deviation }
             };
-            drawn.first.push(score());
-            drawn.second.push(score());
+            drawn.first.push(score(0));
+            drawn.second.push(score(1));
             drawn.positive.push(positive);
             drawn.patients.push(patient);
         }
@@ -43,7 +44,7 @@ fn draw(kind: &Kind, place: [u64; 2]) -> Drawn {
     drawn
 }
 
-/// A way to an interval: its name, whether it is of a difference (which is 0), and the interval.
+/// A way to an interval: its name, whether it is of the difference of both and not of the first, and the interval.
 pub type Method = (&'static str, bool, fn(&Drawn, u64) -> Result<Range, Undefined>);
 
 fn delong(drawn: &Drawn, clustered: bool, scale: Scale) -> Result<Range, Undefined> {
@@ -113,6 +114,9 @@ impl Ranked {
 /// DeLong's with images of a patient taken together.
 pub const DELONG: &[Method] = METHODS.split_at(2).1.split_at(5).0;
 
+/// Of those, the differences.
+pub const DIFFERENCES: &[Method] = DELONG.split_at(3).1;
+
 pub fn names(methods: &[Method]) -> Vec<&'static str> {
     methods.iter().map(|(name, ..)| *name).collect()
 }
@@ -125,11 +129,16 @@ pub fn delong_alone(kind: &Kind, place: [u64; 2]) -> Vec<Found> {
     of_methods(DELONG, kind, place)
 }
 
+pub fn differences_alone(kind: &Kind, place: [u64; 2]) -> Vec<Found> {
+    of_methods(DIFFERENCES, kind, place)
+}
+
 fn of_methods(methods: &[Method], kind: &Kind, place: [u64; 2]) -> Vec<Found> {
     let drawn = draw(kind, place);
     let found = |&(_, of_difference, range): &Method| {
         let found = range(&drawn, place[1]).ok();
-        let truth = if of_difference { 0.0 } else { kind.auroc };
+        let [first, second] = kind.aurocs;
+        let truth = if of_difference { first - second } else { first };
         (found.map(|range| (range.low, range.high)), truth)
     };
     methods.iter().map(found).collect()

@@ -1,5 +1,7 @@
 //! The kinds of data sets that are drawn.
 
+use statrs::distribution::{ContinuousCDF, Normal};
+
 /// How data sets are drawn.
 #[derive(Clone)]
 pub struct Kind {
@@ -10,9 +12,10 @@ pub struct Kind {
     pub positive: f64,
     /// Whether all images of a patient have one truth.
     pub ill: bool,
-    pub auroc: f64,
-    /// By how much positives lie higher: √2 times the normal quantile of the AUROC.
-    pub shift: f64,
+    /// Of the first model and the second.
+    pub aurocs: [f64; 2],
+    /// How much scores of positives spread by each model, where those of negatives spread by 1.
+    pub spreads: [f64; 2],
     /// Whether errors of numbers have Laplace's distribution, and not the normal one.
     pub laplace: bool,
 }
@@ -24,19 +27,21 @@ impl Kind {
 
     /// The same with an AUROC of 0.95.
     fn high(self) -> Self {
-        Self { auroc: 0.95, shift: SHIFT_95, ..self }
+        Self { aurocs: [0.95; 2], ..self }
+    }
+
+    /// By how much positives lie higher by each model.
+    pub fn shifts(&self) -> [f64; 2] {
+        [0, 1].map(|model| {
+            Normal::standard().inverse_cdf(self.aurocs[model]) * 1_f64.hypot(self.spreads[model])
+        })
     }
 }
 
 fn kind(name: &str, patients: usize, most_images: usize, positive: f64) -> Kind {
-    let (name, auroc, shift) = (name.to_owned(), 0.8, SHIFT_80);
-    Kind { name, patients, most_images, positive, ill: false, auroc, shift, laplace: false }
+    let (name, aurocs, spreads) = (name.to_owned(), [0.8; 2], [1.0; 2]);
+    Kind { name, patients, most_images, positive, ill: false, aurocs, spreads, laplace: false }
 }
-
-const SHIFT_70: f64 = 0.741_614_317_187_115_8;
-const SHIFT_80: f64 = 1.190_232_162_899_99;
-const SHIFT_90: f64 = 1.812_387_604_873_646_5;
-const SHIFT_95: f64 = 2.326_174_307_353_347_6;
 
 pub fn some() -> Vec<Kind> {
     vec![
@@ -60,19 +65,42 @@ pub fn grid() -> Vec<Kind> {
     let sizes = [(30, 0.3), (30, 0.5), (60, 0.3), (60, 0.5), (100, 0.1), (100, 0.3), (100, 0.5)];
     let sizes = sizes.into_iter().chain([(300, 0.05), (300, 0.1), (300, 0.3), (300, 0.5)]);
     let shapes = [(1, true, "1 image"), (5, false, "1 to 5 images"), (5, true, "1 to 5, ill")];
-    let aurocs = [(0.7, SHIFT_70), (0.8, SHIFT_80), (0.9, SHIFT_90), (0.95, SHIFT_95)];
     let mut kinds = Vec::new();
     for (patients, positive) in sizes {
         for (most_images, ill, images) in shapes {
-            for (auroc, shift) in aurocs {
+            for auroc in [0.7, 0.8, 0.9, 0.95] {
                 let share = 100.0 * positive;
                 let name = format!("{patients} of {images}, {share:.0}%, {auroc}");
                 let kind = kind(&name, patients, most_images, positive);
-                kinds.push(Kind { ill, auroc, shift, ..kind });
+                kinds.push(Kind { ill, aurocs: [auroc; 2], ..kind });
             }
         }
     }
     kinds
+}
+
+/// Two models with different AUROCs, or whose positives spread in different ways.
+pub fn of_two_models() -> Vec<Kind> {
+    let sizes = [(60, 1, 0.3), (30, 1, 0.3), (30, 5, 0.3), (100, 1, 0.1), (100, 5, 0.1)];
+    let sizes = sizes.into_iter().chain([(300, 1, 0.05), (300, 5, 0.3), (40, 5, 0.1)]);
+    let differ = [[0.95, 0.9], [0.9, 0.8], [0.95, 0.8], [0.8, 0.6], [0.95, 0.7]];
+    let differ = differ.map(|aurocs| (aurocs, [1.0; 2]));
+    let spreads = [[1.5, 1.5], [1.0, 1.5], [1.0, 2.0], [2.0, 2.0], [0.7, 0.7]];
+    let equal = [0.8, 0.95].map(|auroc| spreads.map(|spreads| ([auroc; 2], spreads)));
+    let forms: Vec<_> = differ.into_iter().chain(equal.into_iter().flatten()).collect();
+    let kinds = sizes.flat_map(|(patients, most_images, positive)| {
+        forms.iter().map(move |&(aurocs, spreads)| {
+            let images = if most_images == 1 { "1 image" } else { "1 to 5, ill" };
+            let ([first, second], share) = (aurocs, 100.0 * positive);
+            let [of_first, of_second] = spreads;
+            let name = format!(
+                "{patients} of {images}, {share:.0}%, {first} and {second}, spread {of_first} and {of_second}"
+            );
+            let kind = kind(&name, patients, most_images, positive);
+            Kind { ill: most_images > 1, aurocs, spreads, ..kind }
+        })
+    });
+    kinds.collect()
 }
 
 /// Those of five labels; the last have four to six positives on average.

@@ -19,9 +19,10 @@ use crate::{CORRELATION, Found, RESAMPLES};
 fn auprc(kind: &Kind) -> f64 {
     let above = |score: f64| 0.5 * libm::erfc(score / 2_f64.sqrt());
     let density = |score: f64| (-score * score / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    let [shift, _] = kind.shifts();
     let area = |score: f64| {
-        let right = kind.positive * above(score - kind.shift);
-        density(score - kind.shift) * right / (right + (1.0 - kind.positive) * above(score))
+        let right = kind.positive * above(score - shift);
+        density(score - shift) * right / (right + (1.0 - kind.positive) * above(score))
     };
     (-8000..10_000).map(|place| f64::from(place) * 1e-3).map(area).sum::<f64>() * 1e-3
 }
@@ -37,6 +38,7 @@ struct Labels {
 
 fn draw_labels(kind: &Kind, place: [u64; 2]) -> Labels {
     let mut random = random::stream(2, "coverage", &place);
+    let [shift, _] = kind.shifts();
     let mut drawn = Labels { scores: [vec![], vec![]], positive: vec![], patients: vec![] };
     for patient in 0..kind.patients {
         let images = random.random_range(1..=kind.most_images);
@@ -55,7 +57,7 @@ fn draw_labels(kind: &Kind, place: [u64; 2]) -> Labels {
                 drawn.positive.push(positive);
                 for scores in &mut drawn.scores {
                     let own = (image + random.sample::<f64, _>(StandardNormal)) / 2_f64.sqrt();
-                    let shift = if positive { kind.shift } else { 0.0 };
+                    let shift = if positive { shift } else { 0.0 };
                     let noise = CORRELATION.sqrt() * shared + (1.0 - CORRELATION).sqrt() * own;
                     scores.push(shift + noise);
                 }
@@ -117,10 +119,10 @@ pub fn draw(kind: &Kind, place: [u64; 2]) -> Vec<Found> {
     let boot = boot[&format!("auroc/{label}")].map(|interval| (interval.low, interval.high));
     let area = auprc(kind);
     vec![
-        (own(auroc), kind.auroc),
-        (boot, kind.auroc),
+        (own(auroc), kind.aurocs[0]),
+        (boot, kind.aurocs[0]),
         (own(auprc_), area),
-        (mean(auroc), kind.auroc),
+        (mean(auroc), kind.aurocs[0]),
         (mean(auprc_), area),
     ]
 }

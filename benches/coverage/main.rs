@@ -5,6 +5,8 @@
 //!
 //! - `auroc`: ways to the interval of a label's AUROC, and of the difference of two models.
 //! - `grid`: DeLong's alone, on a grid of patients, share of positives, images of a patient and AUROC.
+//! - `models`: the difference of two models' AUROCs that differ, or whose positives spread in other ways than negatives, and by one
+//!   model in others than by the other (the last two figures of a kind).
 //! - `labels`: what an evaluation of five labels tells: AUROC, AUPRC and their means.
 //! - `differences`: what a comparison of two models that are equally good tells of them.
 //! - `numbers`: errors of a number.
@@ -40,7 +42,11 @@ type Draw = fn(&Kind, [u64; 2]) -> Vec<Found>;
 #[derive(Parser)]
 struct Asked {
     /// Which tables.
-    #[arg(long, value_delimiter = ',', default_value = "auroc,grid,labels,differences,numbers")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "auroc,grid,models,labels,differences,numbers"
+    )]
     tables: Vec<String>,
     /// Data sets of each kind.
     #[arg(long, default_value_t = 4000)]
@@ -63,6 +69,10 @@ fn main() -> Result<(), rayon::ThreadPoolBuildError> {
         let (kinds, names, draw): (_, Vec<&str>, Draw) = match table.as_str() {
             "auroc" => (kinds::some(), auroc::names(&auroc::METHODS), auroc::all),
             "grid" => (kinds::grid(), auroc::names(auroc::DELONG), auroc::delong_alone),
+            "models" => {
+                let names = auroc::names(auroc::DIFFERENCES);
+                (kinds::of_two_models(), names, auroc::differences_alone)
+            }
             "labels" => (kinds::of_labels(), labels::NAMES.to_vec(), labels::draw),
             "differences" => (kinds::of_labels(), labels::DIFFERENCES.to_vec(), labels::draw_two),
             "numbers" => (kinds::of_numbers(), numbers::NAMES.to_vec(), numbers::draw),

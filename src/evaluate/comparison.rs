@@ -11,7 +11,9 @@
 //!   AUC", for readers in the place of one class). σ² is the mean square of the residuals of a two-way
 //!   analysis of variance, between patients. For models with an AUROC of 0.95 and 18 positives this is a tenth of the variance.
 //! - The quantile is Student's, with the degrees of freedom of the variance ([`Spread`]).
-//! - Where one class is of one patient, there is no such variance; there the interval is that of [`hybrid`].
+//! - The variance grows with the difference: the interval is that of [`Discordance`].
+//! - Where one class is of one patient, or each model ranks all positives above all negatives (or below), there is no such
+//!   variance; there the interval is that of [`hybrid`].
 
 use std::f64::consts::SQRT_2;
 
@@ -20,14 +22,16 @@ use serde::Serialize;
 
 use super::bootstrap::Difference;
 use super::delong::{Cluster, numbered};
+use super::discordance::Discordance;
 use super::estimate::Z;
 use super::hybrid::hybrid;
 use super::influence::{Influence, Spread};
+use super::midranks::midranks;
 use super::{Delong, Range, Scale, Undefined};
 use crate::metric::interval::{student_beyond, student_quantile};
 
-/// The interaction is not looked for in more pairs of images: one of the classes is of ten thousand images there, and it is
-/// about a thousandth of the variance, or less.
+/// More pairs of images are not looked at: one of the classes is of ten thousand images there, and the interaction about a
+/// thousandth of the variance, or less.
 const PAIRS: usize = 100_000_000;
 
 /// Two models on the same images.
@@ -35,7 +39,8 @@ const PAIRS: usize = 100_000_000;
 pub struct Comparison {
     /// The first AUROC less the second.
     pub difference: f64,
-    /// The covariance of the two, by (clustered) DeLong; `None` where one class is of one patient only.
+    /// The covariance of the two, by (clustered) DeLong; `None` where one class is of one patient only, and by [`Scale::Score`]
+    /// where both are 0 or 1.
     pub covariance: Option<f64>,
     /// The variance of the difference, by (clustered) DeLong; `None` as the covariance.
     pub variance: Option<f64>,
@@ -51,7 +56,8 @@ pub struct Comparison {
 /// `roc.test(method = "delong", paired = TRUE)`.
 ///
 /// # Errors
-/// As [`Delong::variance`], but for [`Scale::Score`], and a difference without variance, as of a model with itself.
+/// As [`Delong::variance`], but for [`Scale::Score`], and a difference without variance, as of a model with itself or
+/// another that ranks the images alike.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -66,15 +72,17 @@ pub fn compare(
         [Delong::new(first, positive, clusters)?, Delong::new(second, positive, clusters)?];
     let [a, b] = &models;
     let difference = a.auroc() - b.auroc();
-    if a == b {
+    if midranks(first) == midranks(second) {
         return Err(Undefined::NoVariance);
     }
     let covariance = match a.covariance(b) {
-        Err(Undefined::OneCluster { .. }) if scale == Scale::Score => {
-            let Difference { range, p_value } = apart(&models)?;
-            return Ok(Comparison { difference, covariance: None, variance: None, range, p_value });
-        }
-        found => found?,
+        Err(Undefined::OneCluster { .. }) if scale == Scale::Score => None,
+        Ok(_) if scale == Scale::Score && a.is_end() && b.is_end() => None,
+        found => Some(found?),
+    };
+    let Some(covariance) = covariance else {
+        let Difference { range, p_value } = apart(&models)?;
+        return Ok(Comparison { difference, covariance: None, variance: None, range, p_value });
     };
     let sum = a.variance()? + b.variance()?;
     let variance = sum - 2.0 * covariance;
@@ -82,21 +90,24 @@ pub fn compare(
     if variance <= 1e-14 * sum {
         return Err(Undefined::NoVariance);
     }
-    let (quantile, error, p_value) = if scale == Scale::Score {
+    let plain = |half: f64| Range { low: difference - half, high: difference + half };
+    let (range, p_value) = if scale == Scale::Score {
         let own = spread(&models).ok_or(Undefined::NoVariance)?;
         let number = numbered(first.len(), clusters);
-        let less = own.variance - interaction(&models, [first, second], positive, &number);
+        let pairs = pairs(&models, [first, second], positive, &number);
+        let less = own.variance - pairs.map_or(0.0, |pairs| pairs.interaction);
         // The variance found of a few patients may be less than that of their pairs alone.
         let error = if less > 0.0 { less.sqrt() } else { own.variance.sqrt() };
         let p_value = student_beyond(difference / error, own.freedom);
-        let quantile = student_quantile(own.freedom).ok_or(Undefined::NoVariance)?;
-        (quantile, error, p_value.ok_or(Undefined::NoVariance)?)
+        let half = student_quantile(own.freedom).ok_or(Undefined::NoVariance)? * error;
+        let range = pairs.map_or(plain(half), |pairs| {
+            Discordance { difference, share: pairs.discordant }.range(half)
+        });
+        (range, p_value.ok_or(Undefined::NoVariance)?)
     } else {
         let error = variance.sqrt();
-        (Z, error, libm::erfc((difference / error).abs() / SQRT_2))
+        (plain(Z * error), libm::erfc((difference / error).abs() / SQRT_2))
     };
-    let half = quantile * error;
-    let range = Range { low: difference - half, high: difference + half };
     let (covariance, variance) = (Some(covariance), Some(variance));
     Ok(Comparison { difference, covariance, variance, range, p_value })
 }
@@ -122,20 +133,29 @@ fn gain([a, b]: [&Delong; 2], [of_a, of_b]: [&Cluster; 2]) -> (f64, f64) {
     (ax - bx, ay - by)
 }
 
-/// σ² / (m n): of pairs of a cluster with positives and one with negatives, by how much the gain on their images deviates
-/// from what the two clusters' deviations add up to.
-fn interaction(
+/// What single pairs of a positive and a negative tell.
+#[derive(Debug, Clone, Copy)]
+struct Pairs {
+    /// σ² / (m n): of pairs of a cluster with positives and one with negatives, by how much the gain on their images deviates
+    /// from what the two clusters' deviations add up to.
+    interaction: f64,
+    /// The mean of the gain's size.
+    discordant: f64,
+}
+
+/// `None` of more than [`PAIRS`].
+fn pairs(
     models: &[Delong; 2],
     scores: [&[f64]; 2],
     positive: &[bool],
     cluster_of: &[usize],
-) -> f64 {
+) -> Option<Pairs> {
     let [a, b] = models;
     let class = |is: bool| (0..positive.len()).filter(move |&image| positive[image] == is);
     let negatives: Vec<usize> = class(false).collect();
     let (m, n) = ((positive.len() - negatives.len()) as f64, negatives.len() as f64);
     if m * n > PAIRS as f64 {
-        return 0.0;
+        return None;
     }
     let clusters = a.clusters();
     let mut positives_of = vec![Vec::new(); clusters.len()];
@@ -146,13 +166,14 @@ fn interaction(
     let difference = a.auroc() - b.auroc();
     let of_cluster = |cluster: usize| {
         if positives_of[cluster].is_empty() {
-            return 0.0;
+            return [0.0; 2];
         }
-        let mut sums = vec![0.0; clusters.len()];
+        let (mut sums, mut sizes) = (vec![0.0; clusters.len()], 0.0);
         for &image in &positives_of[cluster] {
             for &other in &negatives {
                 let [first, second] = scores.map(|scores| wins(scores[image], scores[other]));
                 sums[cluster_of[other]] += first - second;
+                sizes += (first - second).abs();
             }
         }
         let residuals =
@@ -161,13 +182,15 @@ fn interaction(
                 let expected = n_there * gains[cluster].0 + m_here * of_other;
                 (sum - m_here * n_there * difference - expected).powi(2)
             });
-        residuals.sum::<f64>()
+        [residuals.sum::<f64>(), sizes]
     };
-    let squares: Vec<f64> = (0..clusters.len()).into_par_iter().map(of_cluster).collect();
+    let found: Vec<[f64; 2]> = (0..clusters.len()).into_par_iter().map(of_cluster).collect();
+    let sum = |of: usize| found.iter().map(|one| one[of]).sum::<f64>();
     let with = |of: fn(&Cluster) -> f64| clusters.iter().filter(|c| of(c) > 0.0).count() as f64;
     let corrected =
         [with(|c| c.positives), with(|c| c.negatives)].map(|count| count / (count - 1.0));
-    squares.iter().sum::<f64>() * corrected[0] * corrected[1] / (m * n).powi(2)
+    let interaction = sum(0) * corrected[0] * corrected[1] / (m * n).powi(2);
+    Some(Pairs { interaction, discordant: sum(1) / (m * n) })
 }
 
 /// Whether a positive's score is above a negative's; a tie counts half.

@@ -198,7 +198,7 @@ impl Delong {
     }
 
     /// Whether all positives rank above all negatives, or below.
-    fn is_end(&self) -> bool {
+    pub(super) fn is_end(&self) -> bool {
         self.auroc <= 0.0 || self.auroc >= 1.0
     }
 

@@ -31,6 +31,7 @@ mod curves;
 mod decided;
 mod decider;
 mod delong;
+mod discordance;
 mod ensemble;
 mod ensemble_fit;
 mod estimate;

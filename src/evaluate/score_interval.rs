@@ -102,7 +102,7 @@ impl Found {
 }
 
 /// The last value on the way from `from` to `to` that is likely, where the first is and what follows the last is not.
-fn last(from: f64, to: f64, is_likely: impl Fn(f64) -> bool) -> f64 {
+pub(super) fn last(from: f64, to: f64, is_likely: impl Fn(f64) -> bool) -> f64 {
     let (mut inside, mut outside) = (from, to);
     if from == to {
         return from;
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn the_ends_are_those_that_scipy_finds() {
         let cases = fixture().cases;
-        assert_eq!(cases.len(), 8);
+        assert_eq!(cases.len(), 10);
         for Case { name, scores, positive, patient, low, high } in cases {
             let delong = Delong::new(&scores, &positive, Some(&patient)).expect("defined");
             let range = delong.range(Scale::Score).expect("defined");
