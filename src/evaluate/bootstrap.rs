@@ -125,8 +125,9 @@ pub enum Form {
     /// The quantiles of the resamples (the percentile bootstrap), of metrics that rank images. Where positives are few, these
     /// differ in steps, and their standard error is too great.
     Quantiles,
-    /// That of two intervals (`hybrid.rs`), of areas under precision over recall where one patient alone is positive.
-    Areas,
+    /// That of two intervals (`hybrid.rs`), of areas under precision over recall where resamples tell nothing: as of shares of
+    /// so many positives.
+    Areas(f64),
 }
 
 /// The form of a difference of means over labels: that of those that have one, with the mean of their degrees of freedom.
@@ -137,7 +138,7 @@ pub fn form_of_mean(labels: &[Result<Form, Undefined>]) -> Result<Form, Undefine
     let first = labels.first().and_then(|first| first.err());
     let one = labels.iter().filter_map(|form| form.ok());
     // Where there are more, resamples tell of these.
-    let one = one.clone().find(|form| *form != Form::Areas).or(one.clone().next());
+    let one = one.clone().find(|form| !matches!(form, Form::Areas(_))).or(one.clone().next());
     let given = labels.iter().filter_map(|form| match form {
         Ok(Form::Student(freedom)) => Some(*freedom),
         _ => None,
@@ -171,6 +172,10 @@ pub fn difference(
 ) -> Result<Difference, Undefined> {
     let less = |times: &[u64]| Some(first(times)? - second(times)?);
     let once = vec![1; resampler.images()];
+    if let (Ok(Form::Areas(positives)), Some(a), Some(b)) = (form, first(&once), second(&once)) {
+        let ranges = |quantile| [a, b].map(|area| wilson_of_share(area, positives, quantile));
+        return hybrid([a, b], f64::INFINITY, ranges).ok_or(Undefined::NoVariance);
+    }
     let value = less(&once).ok_or(Undefined::EveryResample)?;
     let resampled: Vec<f64> = resampler.each(resamples, less).into_iter().flatten().collect();
     let error = standard_error(value, &resampled, resampler.groups());
@@ -179,17 +184,13 @@ pub fn difference(
         return Ok(Difference { range: Range { low: 0.0, high: 0.0 }, p_value: 1.0 });
     }
     let form = form?;
-    if let (Form::Areas, Some(a), Some(b)) = (form, first(&once), second(&once)) {
-        let ranges = |quantile| [a, b].map(|area| wilson_of_share(area, 1.0, quantile));
-        return hybrid([a, b], f64::INFINITY, ranges).ok_or(Undefined::NoVariance);
-    }
     if error == 0.0 {
         return Err(Undefined::NoVariance);
     }
     let freedom = match form {
         Form::Student(freedom) => freedom,
         Form::StudentOfJackknife => jackknife::of(resampler, value, less)?.freedom,
-        Form::Quantiles | Form::Areas => return Ok(by_quantiles(resampled)),
+        Form::Quantiles | Form::Areas(_) => return Ok(by_quantiles(resampled)),
     };
     let half = student_quantile(freedom).ok_or(Undefined::NoVariance)? * error;
     let p_value = student_beyond(value / error, freedom).ok_or(Undefined::NoVariance)?;

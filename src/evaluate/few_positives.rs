@@ -9,7 +9,7 @@
 use super::estimate::{Z, wilson_of_share};
 use super::head::Head;
 use super::{Range, Undefined};
-use crate::metric::Example;
+use crate::metric::{Example, Resampler};
 
 impl Head<'_> {
     /// The interval of a label's `area`, whose degrees of freedom are these; `None` where resamples tell one, or where no
@@ -26,12 +26,16 @@ impl Head<'_> {
         if negatives < 2 || (freedom != alone && area < 1.0) {
             return None;
         }
-        let images = self.resampler.sums(of(true).map(|one| (one.image, 1.0)));
-        // As many as say, by themselves, what those of patients whose images are all alike do (Kish 1965).
-        let sum: f64 = images.iter().sum();
-        let positives = sum * sum / images.iter().map(|count| count * count).sum::<f64>();
+        let positives = alike(&self.resampler, of(true).map(|one| one.image));
         Some(wilson_of_share(area, positives, Z))
     }
+}
+
+/// As many images as say, by themselves, what these do where those of a patient are all alike (Kish 1965).
+pub(super) fn alike(resampler: &Resampler, images: impl Iterator<Item = usize>) -> f64 {
+    let images = resampler.sums(images.map(|image| (image, 1.0)));
+    let sum: f64 = images.iter().sum();
+    sum * sum / images.iter().map(|count| count * count).sum::<f64>()
 }
 
 #[cfg(test)]

@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::bootstrap::{Form, difference, form_of_mean, freedom_of_classes, freedom_of_images};
+use super::few_positives::alike;
+use super::midranks::midranks;
 use super::repeated::{ClassMetric, ErrorMetric, class_brier, mae, r2, right, rmse, squared};
 use super::{AurocMethod, Measured, Settings, Undefined, compare};
-use crate::metric::ranking::Ranking;
+use crate::metric::ranking::{Ranking, Tied};
 use crate::metric::{Example, Resampler, auprc, auroc};
 use crate::model::Task;
 
@@ -132,6 +134,9 @@ impl Pair<'_> {
             for (place, label) in self.models[0].labels.iter().enumerate() {
                 areas.labels.insert(label.clone(), self.delong(place));
             }
+            if let [_] = self.models[0].labels[..] {
+                areas.mean = self.delong(0);
+            }
         }
         found.insert("auroc", areas);
         let of_areas = |label| self.form_of_areas(label);
@@ -182,16 +187,19 @@ impl Pair<'_> {
 
     /// The form of a difference of areas under precision over recall.
     fn form_of_areas(&self, label: usize) -> Result<Form, Undefined> {
-        let known = self.known(self.models[0], label);
-        let negatives = known.filter(|(.., truth)| *truth < 0.5).map(|(image, ..)| image);
-        match self.freedom_of_ranks(label) {
-            Err(Undefined::OneCluster { class: "positive" })
-                if self.resampler.groups_of(negatives) > 1 =>
-            {
-                Ok(Form::Areas)
-            }
-            freedom => freedom.map(|_| Form::Quantiles),
+        let freedom = self.freedom_of_ranks(label);
+        let examples = self.models.map(|model| self.examples(model, label));
+        let of = |positive: bool| {
+            let examples = examples[0].iter().filter(move |one| one.positive == positive);
+            examples.map(|one| one.image)
+        };
+        let alone = freedom == Err(Undefined::OneCluster { class: "positive" });
+        let is_1 = |examples: &[Example]| area(examples, auprc::of_groups) == Some(1.0);
+        let says_nothing = alone || freedom.is_ok() && examples.iter().all(|of| is_1(of));
+        if says_nothing && self.resampler.groups_of(of(false)) > 1 && !are_alike(&examples) {
+            return Ok(Form::Areas(alike(&self.resampler, of(true))));
         }
+        freedom.map(|_| Form::Quantiles)
     }
 
     fn examples(&self, model: &Measured, label: usize) -> Vec<Example> {
@@ -205,11 +213,7 @@ impl Pair<'_> {
         known.map(example).collect()
     }
 
-    fn of_ranking<'a>(
-        &self,
-        model: &Measured,
-        of: fn(&[crate::metric::ranking::Tied]) -> Option<f64>,
-    ) -> Metric<'a> {
+    fn of_ranking<'a>(&self, model: &Measured, of: fn(&[Tied]) -> Option<f64>) -> Metric<'a> {
         let rankings = (0..model.labels.len()).map(|label| {
             let examples = self.examples(model, label);
             let positives = examples.iter().filter(|example| example.positive).count();
@@ -331,8 +335,8 @@ impl Pair<'_> {
         let patients: Vec<usize> = first.iter().map(|one| self.patients[one.image]).collect();
         let clustered = self.settings.auroc == AurocMethod::ClusteredDelong;
         let patients = clustered.then_some(&patients[..]);
-        let area = |of: &[Example]| auroc::of_groups(&Ranking::new(of)?.tied(|_| 1));
-        let (area_of_first, area_of_second) = (area(&first), area(&second));
+        let [area_of_first, area_of_second] =
+            [&first, &second].map(|examples| area(examples, auroc::of_groups));
         match compare(&scores(&second), &scores(&first), &positive, patients, self.settings.scale) {
             Ok(found) => MetricComparison {
                 first: area_of_first,
@@ -356,6 +360,17 @@ impl Pair<'_> {
             Err(reason) => MetricComparison::undefined(area_of_first, area_of_second, reason),
         }
     }
+}
+
+/// The area under a curve of these images.
+fn area(examples: &[Example], of: fn(&[Tied]) -> Option<f64>) -> Option<f64> {
+    of(&Ranking::new(examples)?.tied(|_| 1))
+}
+
+/// Whether two models rank the images alike.
+fn are_alike(examples: &[Vec<Example>; 2]) -> bool {
+    let ranks = |of: &Vec<Example>| midranks(&of.iter().map(|one| one.score).collect::<Vec<f64>>());
+    ranks(&examples[0]) == ranks(&examples[1])
 }
 
 impl MetricComparison {

@@ -149,3 +149,42 @@ fn what_cannot_be_compared_says_why() {
     let reason = auroc.undefined.expect("undefined").to_string();
     assert_eq!((auroc.first, reason.as_str()), (None, "one class only: 20 positives of 20"));
 }
+
+#[test]
+fn two_models_that_rank_all_positives_first_may_differ_on_other_patients() {
+    let model = |of: fn(f64) -> f64, turned: bool| Measured {
+        task: Task::Binary,
+        labels: vec!["Mass".to_owned()],
+        values: (0..40)
+            .map(|image| match (image % 4 == 0, turned) {
+                (true, false) => of(0.6 + 0.01 * f64::from(image)),
+                (true, true) => of(1.0 - 0.01 * f64::from(image)),
+                (false, _) => of(0.01 * f64::from(image)),
+            })
+            .collect(),
+        truth: (0..40).map(|image| Some(f64::from(u8::from(image % 4 == 0)))).collect(),
+    };
+    let patients: Vec<usize> = (0..40).collect();
+    let settings = Settings::default();
+    let first = model(|score| score, false);
+    let of = |second: &Measured| {
+        let found = compare_heads(&first, second, &patients, &settings).expect("compares");
+        ["auroc", "auprc"].map(|metric| {
+            assert_eq!(found.metrics[metric].mean, found.metrics[metric].labels["Mass"]);
+            found.metrics[metric].mean
+        })
+    };
+    for (found, least) in of(&model(|score| score, true)).into_iter().zip([0.05, 0.2]) {
+        let (low, high) = (found.low.expect("defined"), found.high.expect("defined"));
+        assert_eq!((found.difference, low, found.p_value), (Some(0.0), -high, Some(1.0)));
+        assert!(least < high && high < 0.5, "{found:?}");
+    }
+    // Of one model's area Wilson's interval begins this far below 1, and the other's is 1.
+    let below = 1.0 - super::super::wilson(10, 10).expect("positives").low;
+    let [_, areas] = of(&model(|score| score, true));
+    assert!((areas.high.expect("defined") - below).abs() < 1e-9, "{areas:?}");
+    // The same ranks.
+    for found in of(&model(|score| score * score, false)) {
+        assert_eq!((found.low, found.high, found.p_value), (Some(0.0), Some(0.0), Some(1.0)));
+    }
+}
