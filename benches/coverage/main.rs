@@ -5,8 +5,8 @@
 //!
 //! - `auroc`: ways to the interval of a label's AUROC, and of the difference of two models.
 //! - `grid`: DeLong's alone, on a grid of patients, share of positives, images of a patient and AUROC.
-//! - `models`: the difference of two models' AUROCs that differ, or whose positives spread in other ways than negatives, and by one
-//!   model in others than by the other (the last two figures of a kind).
+//! - `models`: the difference of two models whose AUROCs differ, or whose positives do not spread as negatives do. A kind's last two
+//!   figures are how much they spread by the first model and by the second.
 //! - `labels`: what an evaluation of five labels tells: AUROC, AUPRC and their means.
 //! - `differences`: what a comparison of two models that are equally good tells of them.
 //! - `numbers`: errors of a number.

@@ -26,13 +26,13 @@ impl Head<'_> {
         if negatives < 2 || (freedom != alone && area < 1.0) {
             return None;
         }
-        let positives = alike(&self.resampler, of(true).map(|one| one.image));
+        let positives = effective(&self.resampler, of(true).map(|one| one.image));
         Some(wilson_of_share(area, positives, Z))
     }
 }
 
 /// As many images as say, by themselves, what these do where those of a patient are all alike (Kish 1965).
-pub(super) fn alike(resampler: &Resampler, images: impl Iterator<Item = usize>) -> f64 {
+pub(super) fn effective(resampler: &Resampler, images: impl Iterator<Item = usize>) -> f64 {
     let images = resampler.sums(images.map(|image| (image, 1.0)));
     let sum: f64 = images.iter().sum();
     sum * sum / images.iter().map(|count| count * count).sum::<f64>()

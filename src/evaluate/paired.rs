@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::bootstrap::{Form, difference, form_of_mean, freedom_of_classes, freedom_of_images};
-use super::few_positives::alike;
+use super::few_positives::effective;
 use super::midranks::midranks;
 use super::repeated::{ClassMetric, ErrorMetric, class_brier, mae, r2, right, rmse, squared};
 use super::{AurocMethod, Measured, Settings, Undefined, compare};
@@ -134,8 +134,8 @@ impl Pair<'_> {
             for (place, label) in self.models[0].labels.iter().enumerate() {
                 areas.labels.insert(label.clone(), self.delong(place));
             }
-            if let [_] = self.models[0].labels[..] {
-                areas.mean = self.delong(0);
+            if let [label] = &self.models[0].labels[..] {
+                areas.mean = areas.labels[label];
             }
         }
         found.insert("auroc", areas);
@@ -196,8 +196,8 @@ impl Pair<'_> {
         let alone = freedom == Err(Undefined::OneCluster { class: "positive" });
         let is_1 = |examples: &[Example]| area(examples, auprc::of_groups) == Some(1.0);
         let says_nothing = alone || freedom.is_ok() && examples.iter().all(|of| is_1(of));
-        if says_nothing && self.resampler.groups_of(of(false)) > 1 && !are_alike(&examples) {
-            return Ok(Form::Areas(alike(&self.resampler, of(true))));
+        if says_nothing && self.resampler.groups_of(of(false)) > 1 && !rank_alike(&examples) {
+            return Ok(Form::Areas(effective(&self.resampler, of(true))));
         }
         freedom.map(|_| Form::Quantiles)
     }
@@ -368,7 +368,7 @@ fn area(examples: &[Example], of: fn(&[Tied]) -> Option<f64>) -> Option<f64> {
 }
 
 /// Whether two models rank the images alike.
-fn are_alike(examples: &[Vec<Example>; 2]) -> bool {
+fn rank_alike(examples: &[Vec<Example>; 2]) -> bool {
     let ranks = |of: &Vec<Example>| midranks(&of.iter().map(|one| one.score).collect::<Vec<f64>>());
     ranks(&examples[0]) == ranks(&examples[1])
 }
