@@ -1,16 +1,8 @@
 //! The root of a backward pass.
 
-use std::fmt::{self, Debug, Formatter};
-use std::marker::PhantomData;
-
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, unary};
-use burn::backend::{Autodiff, Backend, DispatchDevice, DispatchKindConversion, DispatchTensor};
 use burn::tensor::Tensor;
 
-use super::primitives::{primitive, tensor};
+use super::recorded::recorded;
 
 /// `[1]`: a number whose derivative with respect to `value`, which is recorded by autodiff, is
 /// `gradient`. Its value is 0.
@@ -19,52 +11,9 @@ use super::primitives::{primitive, tensor};
 /// vector-Jacobian product; but it takes no pass over either.
 pub fn inner_product<const D: usize>(value: Tensor<D>, gradient: Tensor<D>) -> Tensor<1> {
     assert_eq!(value.dims(), gradient.dims(), "the gradient of another value");
-    match value.device().inner().as_dispatch() {
-        #[cfg(feature = "cuda")]
-        DispatchDevice::Cube(_) => inner_product_on::<burn::backend::Cube, D>(value, gradient),
-        #[cfg(feature = "cpu")]
-        DispatchDevice::Flex(_) => inner_product_on::<burn::backend::Flex, D>(value, gradient),
-        other => unreachable!("no backend was built for {other:?}"),
-    }
-}
-
-fn inner_product_on<B, const D: usize>(value: Tensor<D>, gradient: Tensor<D>) -> Tensor<1>
-where
-    B: Backend,
-    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
-{
+    let gradient = gradient.without_autodiff();
     let zero = Tensor::<1>::zeros([1], (&gradient.device(), gradient.dtype()));
-    let (zero, gradient) =
-        (primitive::<B, 1>(zero), primitive::<B, D>(gradient.without_autodiff()));
-    let value = primitive::<Autodiff<B>, D>(value);
-    let step = Step::<B>(PhantomData).prepare::<NoCheckpointing>([value.node()]);
-    let output = match step.compute_bound().stateful() {
-        OpsKind::Tracked(prep) => prep.finish(gradient, zero),
-        OpsKind::UnTracked(prep) => prep.finish(zero),
-    };
-    tensor::<Autodiff<B>, 1>(output)
-}
-
-struct Step<B>(PhantomData<B>);
-
-impl<B> Debug for Step<B> {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        formatter.write_str("InnerProduct")
-    }
-}
-
-impl<B: Backend> Backward<B, 1> for Step<B> {
-    /// The gradient.
-    type State = B::FloatTensorPrimitive;
-
-    fn backward(
-        self,
-        ops: Ops<Self::State, 1>,
-        gradients: &mut Gradients,
-        _checkpointer: &mut Checkpointer,
-    ) {
-        unary::<B, _>(ops.parents, ops.node, gradients, |_| ops.state);
-    }
+    recorded([value.into_dispatch()], zero, move |_| [gradient.into_dispatch()])
 }
 
 #[cfg(test)]

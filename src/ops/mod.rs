@@ -20,6 +20,7 @@ mod norm;
 mod parts;
 mod pool;
 mod primitives;
+mod recorded;
 mod sum;
 mod window;
 
@@ -33,10 +34,7 @@ pub use matmul::{
     MatmulPrecision, bias_gradient, biased, convolution, convolution_gradients, linear,
     linear_gradients, row_groups,
 };
-pub use norm::{
-    EPSILON, batch_norm, batch_norm_evaluation, batch_norm_relu, group_count, group_norm,
-    group_norm_relu,
-};
+pub use norm::{EPSILON, batch_norm, batch_norm_evaluation, group_count, group_norm};
 #[cfg(feature = "cpu")]
 pub use parts::{comes_in_parts, in_parts};
 pub use pool::{avg_pool, global_pool, max_pool};

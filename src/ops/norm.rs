@@ -2,15 +2,6 @@
 //!
 //! Maps of 16-bit numbers have everything computed in 32 bits, forward and backward.
 
-use std::fmt::{self, Debug, Formatter};
-use std::marker::PhantomData;
-
-use burn::backend::autodiff::NodeId;
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::{Autodiff, Backend, DispatchDevice, DispatchKindConversion, DispatchTensor};
 use burn::tensor::activation::relu;
 use burn::tensor::module::{self, batch_norm_train};
 use burn::tensor::{DType, Tensor};
@@ -25,41 +16,32 @@ use super::dtype::{accumulation_dtype, is_16bit};
 use super::gpu::Norm2d;
 #[cfg(feature = "cpu")]
 use super::host::{Planes, Values, made};
-use super::primitives::{primitive, tensor};
+use super::recorded::recorded;
 use crate::parallel::Across;
 
 /// As `torch.nn.BatchNorm2d` and `torch.nn.GroupNorm` have it by default.
 pub const EPSILON: f64 = 1e-5;
 
 /// BatchNorm with the statistics of the batch: less the mean, over the standard deviation, times
-/// `weight`, plus `bias`, `[channels]` both. Beside it mean and biased variance, `[channels]` each, in
-/// 32 bits or more. Where other devices have a part of the batch, the statistics are those of the whole,
-/// and so is the gradient of the map; those of `weight` and `bias` are this device's share.
+/// `weight`, plus `bias`, `[channels]` both; with ReLU behind it or not, which this program's own kernels
+/// take along. Beside it mean and biased variance, `[channels]` each, in 32 bits or more. Where other devices
+/// have a part of the batch, the statistics are those of the whole, and so is the gradient of the map; those of
+/// `weight` and `bias` are this device's share.
 pub fn batch_norm(
     map: Tensor<4>,
     weight: Tensor<1>,
     bias: Tensor<1>,
     across: Option<Across>,
+    with_relu: bool,
 ) -> (Tensor<4>, [Tensor<1>; 2]) {
-    if is_16bit(map.dtype()) || across.is_some() || takes_relu_along(&map) {
-        return norm_in_32_bits(Over::Batch(across), false, map, weight, bias);
-    }
-    let result = batch_norm_train(map, weight, bias, EPSILON);
-    (result.output, [result.mean, result.variance])
-}
-
-/// [`batch_norm`] with ReLU behind it, which this program's own kernels take along.
-pub fn batch_norm_relu(
-    map: Tensor<4>,
-    weight: Tensor<1>,
-    bias: Tensor<1>,
-    across: Option<Across>,
-) -> (Tensor<4>, [Tensor<1>; 2]) {
-    if takes_relu_along(&map) {
-        return norm_in_32_bits(Over::Batch(across), true, map, weight, bias);
-    }
-    let (output, statistics) = batch_norm(map, weight, bias, across);
-    (relu(output), statistics)
+    let along = takes_relu_along(&map);
+    let (output, statistics) = if along || is_16bit(map.dtype()) || across.is_some() {
+        norm_in_32_bits(Over::Batch(across), along && with_relu, map, weight, bias)
+    } else {
+        let result = batch_norm_train(map, weight, bias, EPSILON);
+        (result.output, [result.mean, result.variance])
+    };
+    (if with_relu && !along { relu(output) } else { output }, statistics)
 }
 
 /// Whether a map is normalised over a batch by this program's own kernels, which compute ReLU along with it.
@@ -92,35 +74,30 @@ pub fn group_count(channels: usize) -> usize {
     (1..=GROUPS).rev().find(divides).unwrap_or(1)
 }
 
-/// GroupNorm: as BatchNorm, over `groups` groups of channels of each image on its own.
-pub fn group_norm(map: Tensor<4>, weight: Tensor<1>, bias: Tensor<1>, groups: usize) -> Tensor<4> {
-    let [batch, channels, height, width] = map.dims();
-    if is_16bit(map.dtype()) || is_gpu(&map.device()) {
-        return norm_in_32_bits(Over::Groups(groups), false, map, weight, bias).0;
-    }
-    let grouped = map.reshape([batch, groups, channels / groups * height * width]);
-    let centred = grouped.clone() - grouped.mean_dim(2);
-    let variance = centred.clone().powf_scalar(2.0).mean_dim(2);
-    let normal = centred / variance.add_scalar(EPSILON).sqrt();
-    let normal = normal.reshape([batch, channels, height, width]);
-    normal * weight.reshape([1, channels, 1, 1]) + bias.reshape([1, channels, 1, 1])
-}
-
-/// [`group_norm`] with ReLU behind it, which a GPU's kernels take along.
-pub fn group_norm_relu(
+/// GroupNorm: as BatchNorm, over `groups` groups of channels of each image on its own; with ReLU behind it or not, which a
+/// GPU's kernels take along.
+pub fn group_norm(
     map: Tensor<4>,
     weight: Tensor<1>,
     bias: Tensor<1>,
     groups: usize,
+    with_relu: bool,
 ) -> Tensor<4> {
-    if is_gpu(&map.device()) {
-        return norm_in_32_bits(Over::Groups(groups), true, map, weight, bias).0;
-    }
-    relu(group_norm(map, weight, bias, groups))
+    let ([batch, channels, height, width], along) = (map.dims(), is_gpu(&map.device()));
+    let output = if along || is_16bit(map.dtype()) {
+        norm_in_32_bits(Over::Groups(groups), along && with_relu, map, weight, bias).0
+    } else {
+        let grouped = map.reshape([batch, groups, channels / groups * height * width]);
+        let centred = grouped.clone() - grouped.mean_dim(2);
+        let variance = centred.clone().powf_scalar(2.0).mean_dim(2);
+        let normal = centred / variance.add_scalar(EPSILON).sqrt();
+        let normal = normal.reshape([batch, channels, height, width]);
+        normal * weight.reshape([1, channels, 1, 1]) + bias.reshape([1, channels, 1, 1])
+    };
+    if with_relu && !along { relu(output) } else { output }
 }
 
 /// What mean and variance are taken over.
-#[derive(Debug, Clone)]
 enum Over {
     /// Each channel of all images, of which other devices may have some.
     Batch(Option<Across>),
@@ -143,20 +120,23 @@ fn norm_in_32_bits(
 ) -> (Tensor<4>, [Tensor<1>; 2]) {
     let norm = Norm { over, relu, dtype: map.dtype(), shape: map.dims() };
     if !map.is_autodiff() && !weight.is_autodiff() {
-        let (output, statistics) = norm.forward(map, weight, bias);
-        return (output, statistics);
+        return norm.forward(map, weight, bias);
     }
-    match map.device().inner().as_dispatch() {
-        #[cfg(feature = "cuda")]
-        DispatchDevice::Cube(_) => record::<burn::backend::Cube>(norm, map, weight, bias),
-        #[cfg(feature = "cpu")]
-        DispatchDevice::Flex(_) => record::<burn::backend::Flex>(norm, map, weight, bias),
-        other => unreachable!("no backend was built for {other:?}"),
-    }
+    let (map, [weight, bias]) = (map.autodiff(), [weight, bias].map(Tensor::autodiff));
+    let values = map.clone().without_autodiff();
+    let parameters = [&weight, &bias].map(|values| values.clone().without_autodiff());
+    let inputs = [map.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
+    let [scale, shift] = parameters.clone();
+    let (output, statistics) = norm.forward(values.clone(), scale, shift);
+    let found = statistics.clone();
+    let output = recorded(inputs, output, move |gradient| {
+        let (of_map, [of_weight, of_bias]) = norm.backward(values, found, parameters, gradient);
+        [of_map.into_dispatch(), of_weight.into_dispatch(), of_bias.into_dispatch()]
+    });
+    (output, statistics)
 }
 
 /// The arithmetic, on tensors without autodiff.
-#[derive(Debug, Clone)]
 struct Norm {
     over: Over,
     relu: bool,
@@ -379,91 +359,6 @@ fn on_slices(statistics: Statistics) -> trainer_cpu::Statistics {
     trainer_cpu::Statistics { mean, variance }
 }
 
-fn record<B>(
-    norm: Norm,
-    map: Tensor<4>,
-    weight: Tensor<1>,
-    bias: Tensor<1>,
-) -> (Tensor<4>, [Tensor<1>; 2])
-where
-    B: Backend,
-    DispatchTensor: DispatchKindConversion<B> + DispatchKindConversion<Autodiff<B>>,
-{
-    let map = primitive::<Autodiff<B>, 4>(map.autodiff());
-    let [weight, bias] =
-        [weight, bias].map(|values| primitive::<Autodiff<B>, 1>(values.autodiff()));
-    let parents = [map.node(), weight.node(), bias.node()];
-    let values = tensor::<B, 4>(map.clone().into_primitive());
-    let [scale, shift] =
-        [&weight, &bias].map(|values| tensor::<B, 1>(values.clone().into_primitive()));
-    let (output, statistics) = norm.forward(values, scale, shift);
-    let (output, flat) = (primitive::<B, 4>(output), statistics.clone());
-    let step = Step::<B>(PhantomData).prepare::<NoCheckpointing>(parents);
-    let output = match step.compute_bound().stateful() {
-        OpsKind::Tracked(mut prep) => {
-            let parameters = [prep.checkpoint(&weight), prep.checkpoint(&bias)];
-            let map = prep.checkpoint(&map);
-            prep.finish(State { norm, statistics, map, parameters }, output)
-        }
-        OpsKind::UnTracked(prep) => prep.finish(output),
-    };
-    (tensor::<Autodiff<B>, 4>(output), flat)
-}
-
-struct Step<B>(PhantomData<B>);
-
-impl<B> Debug for Step<B> {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Norm16Bit")
-    }
-}
-
-/// What the step needs: map, weight and bias by where autodiff keeps them.
-#[derive(Clone)]
-struct State {
-    norm: Norm,
-    statistics: Statistics,
-    map: NodeId,
-    parameters: [NodeId; 2],
-}
-
-impl Debug for State {
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        self.norm.fmt(formatter)
-    }
-}
-
-impl<B> Backward<B, 3> for Step<B>
-where
-    B: Backend,
-    DispatchTensor: DispatchKindConversion<B>,
-{
-    type State = State;
-
-    fn backward(
-        self,
-        ops: Ops<Self::State, 3>,
-        gradients: &mut Gradients,
-        checkpointer: &mut Checkpointer,
-    ) {
-        let gradient = tensor::<B, 4>(gradients.consume::<B>(&ops.node));
-        let State { norm, statistics, map, parameters } = ops.state;
-        let map = tensor::<B, 4>(checkpointer.retrieve_node_output(map));
-        let parameters =
-            parameters.map(|node| tensor::<B, 1>(checkpointer.retrieve_node_output(node)));
-        let (of_map, [of_weight, of_bias]) = norm.backward(map, statistics, parameters, gradient);
-        let [map, weight, bias] = ops.parents;
-        if let Some(map) = map {
-            gradients.register::<B>(map.id, primitive::<B, 4>(of_map));
-        }
-        for (parent, gradient) in [(weight, of_weight), (bias, of_bias)] {
-            if let Some(parent) = parent {
-                gradients.register::<B>(parent.id, primitive::<B, 1>(gradient));
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use burn::tensor::module::batch_norm_train;
@@ -538,7 +433,7 @@ mod tests {
             let found = batch_norm_train(map, weight, bias, EPSILON);
             (relu(found.output), [found.mean, found.variance].map(Tensor::without_autodiff))
         });
-        let ours = run(DType::F32, |map, weight, bias| batch_norm_relu(map, weight, bias, None));
+        let ours = run(DType::F32, |map, weight, bias| batch_norm(map, weight, bias, None, true));
         agrees(DType::F32, 0.0, &ours, &exact);
         let zeros = ours[0].iter().filter(|value| **value == 0.0).count();
         assert!(zeros > 0 && zeros < ours[0].len(), "{zeros} zeros");
@@ -605,7 +500,7 @@ mod tests {
         let (weight, bias) = (leaf(wave(&[12], 1.3, 1.5)), leaf(wave(&[12], 2.1, 0.0)));
         let map = Tensor::<4>::from_data(wave(&[2, 12, 3, 5], 0.7, 0.0), &device);
         let map = map.autodiff().require_grad();
-        let output = group_norm(map.clone(), weight.clone(), bias.clone(), 6);
+        let output = group_norm(map.clone(), weight.clone(), bias.clone(), 6, false);
         assert_near(output.clone().without_autodiff(), &oracle.output);
         let direction = Tensor::<4>::from_data(wave(&[2, 12, 3, 5], 0.9, 0.0), &device);
         let gradients = super::super::inner_product(output, direction).backward();

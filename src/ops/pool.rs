@@ -38,37 +38,24 @@ pub fn global_pool(map: Tensor<4>) -> Tensor<2> {
 /// Of maps of 32 bits on the CPU. The backward pass looks for the largest values again, in the map that is kept.
 #[cfg(feature = "cpu")]
 mod on_cpu {
-    use std::fmt::{self, Debug, Formatter};
-
-    use burn::backend::autodiff::NodeId;
-    use burn::backend::autodiff::checkpoint::base::Checkpointer;
-    use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
-    use burn::backend::autodiff::grads::Gradients;
-    use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, unary};
-    use burn::backend::{Autodiff, Flex};
     use burn::tensor::Tensor;
     use trainer_cpu::Pool;
 
     use super::super::Window;
     use super::super::host::{Planes, made};
-    use super::super::primitives::{primitive, tensor};
+    use super::super::recorded::recorded;
 
     pub fn max_pool(map: Tensor<4>, window: Window) -> Tensor<4> {
         if !map.is_autodiff() {
             return largest(map, window);
         }
-        let map = primitive::<Autodiff<Flex>, 4>(map);
-        let values = tensor::<Flex, 4>(map.clone().into_primitive());
-        let output = primitive::<Flex, 4>(largest(values, window));
-        let step = Step.prepare::<NoCheckpointing>([map.node()]);
-        let output = match step.compute_bound().stateful() {
-            OpsKind::Tracked(mut prep) => {
-                let map = prep.checkpoint(&map);
-                prep.finish((map, window), output)
-            }
-            OpsKind::UnTracked(prep) => prep.finish(output),
-        };
-        tensor::<Autodiff<Flex>, 4>(output)
+        let values = map.clone().without_autodiff();
+        let output = largest(values.clone(), window);
+        recorded([map.into_dispatch()], output, move |gradient| {
+            let (shape, sizes) = (values.dims(), sizes(&values, window));
+            let (map, gradient) = (Planes::of(values), Planes::of(gradient));
+            [made(shape, sizes.of_max(map.maps(), gradient.maps())).into_dispatch()]
+        })
     }
 
     fn sizes(map: &Tensor<4>, Window { kernel, stride, padding }: Window) -> Pool {
@@ -80,34 +67,6 @@ mod on_cpu {
         let sizes = sizes(&map, window);
         let [height, width] = sizes.output();
         made([sizes.batch, sizes.channels, height, width], sizes.max(Planes::of(map).maps()))
-    }
-
-    struct Step;
-
-    impl Debug for Step {
-        fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-            formatter.write_str("MaxPool")
-        }
-    }
-
-    impl Backward<Flex, 1> for Step {
-        /// The map, by where autodiff keeps it.
-        type State = (NodeId, Window);
-
-        fn backward(
-            self,
-            ops: Ops<Self::State, 1>,
-            gradients: &mut Gradients,
-            checkpointer: &mut Checkpointer,
-        ) {
-            let (map, window) = ops.state;
-            let map = tensor::<Flex, 4>(checkpointer.retrieve_node_output(map));
-            unary::<Flex, _>(ops.parents, ops.node, gradients, |gradient| {
-                let (shape, sizes) = (map.dims(), sizes(&map, window));
-                let (map, gradient) = (Planes::of(map), Planes::of(tensor::<Flex, 4>(gradient)));
-                primitive::<Flex, 4>(made(shape, sizes.of_max(map.maps(), gradient.maps())))
-            });
-        }
     }
 }
 

@@ -17,6 +17,14 @@ pub(super) fn primitive<B: Backend, const D: usize>(tensor: Tensor<D>) -> FloatT
 where
     DispatchTensor: DispatchKindConversion<B>,
 {
-    let primitive = tensor.try_into_primitive::<B>();
-    primitive.unwrap_or_else(|error| panic!("a tensor is on another backend: {error:?}"))
+    float::<B>(tensor.into_dispatch())
+}
+
+/// [`primitive`] of a tensor of any rank.
+pub(super) fn float<B: Backend>(tensor: DispatchTensor) -> FloatTensor<B>
+where
+    DispatchTensor: DispatchKindConversion<B>,
+{
+    let held = <DispatchTensor as DispatchKindConversion<B>>::try_into_backend(tensor);
+    held.unwrap_or_else(|error| panic!("a tensor is on another backend: {error}")).float()
 }

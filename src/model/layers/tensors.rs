@@ -90,8 +90,7 @@ impl<'a> TensorOps<'a> {
         let across = self.pass.across(layer);
         let images = across.as_ref().map_or(batch, Across::images);
         let count = (images * height * width) as f64;
-        let norm = if with_relu { ops::batch_norm_relu } else { ops::batch_norm };
-        let (output, [mean, variance]) = norm(map, weight, bias, across);
+        let (output, [mean, variance]) = ops::batch_norm(map, weight, bias, across, with_relu);
         // PyTorch normalises by the biased variance and keeps the unbiased one.
         let unbiased = variance.mul_scalar(count / (count - 1.0).max(1.0));
         self.report(layer, "running_mean", mean);
@@ -108,8 +107,7 @@ impl<'a> TensorOps<'a> {
         with_relu: bool,
     ) -> Activation {
         let [weight, bias] = ["weight", "bias"].map(|what| self.parameter(layer, what));
-        let norm = if with_relu { ops::group_norm_relu } else { ops::group_norm };
-        Activation::Map(norm(map.into_map(), weight, bias, groups))
+        Activation::Map(ops::group_norm(map.into_map(), weight, bias, groups, with_relu))
     }
 
     /// The gradients of a matmul's parameters.
