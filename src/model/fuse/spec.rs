@@ -7,7 +7,7 @@ use crate::memory::{
     ActivationShape, DenseLayers, DryAllocator, DryStage, Footprint, Precision, Stage, StageSpec,
     Target,
 };
-use crate::model::fused;
+use crate::model::fused::{self, DryFused};
 #[cfg(feature = "cuda")]
 use crate::model::layers::ParameterSpec;
 use crate::model::layers::{LayerStageSpec, StageLayers};
@@ -34,6 +34,17 @@ impl FusedStageSpec {
         let unfused = LayerStageSpec::new(layers.clone(), precision);
         let parameters = StageParameters { specs: layers.parameters(), padding };
         Self { fused, layers, parameters, run: (precision, dense_layers), unfused }
+    }
+
+    /// The stage on sizes alone on a GPU, with memory from `memory`.
+    fn on_sizes(
+        &self,
+        input: &ActivationShape,
+        on: &Target,
+        memory: &DryAllocator,
+    ) -> Box<dyn DryFused> {
+        let program = fused::program(&self.fused, on.dense_layers);
+        program.dry(&self.parameters, map(input), on, memory)
     }
 }
 
@@ -66,8 +77,7 @@ impl StageSpec for FusedStageSpec {
         if !on.cuda {
             return self.unfused.footprint(input, on);
         }
-        let program = fused::program(&self.fused, on.dense_layers);
-        program.footprint(&self.parameters, map(input), on)
+        self.on_sizes(input, on, &DryAllocator::default()).footprint()
     }
 
     fn dry(
@@ -76,13 +86,11 @@ impl StageSpec for FusedStageSpec {
         on: &Target,
         memory: &DryAllocator,
     ) -> Option<Box<dyn DryStage>> {
-        let program = on.cuda.then(|| fused::program(&self.fused, on.dense_layers))?;
-        Some(program.dry(&self.parameters, map(input), on, memory))
+        on.cuda.then(|| -> Box<dyn DryStage> { self.on_sizes(input, on, memory) })
     }
 
     fn kernels(&self, input: &ActivationShape, on: &Target) -> Vec<Kernel> {
-        let program = fused::program(&self.fused, on.dense_layers);
-        program.kernels(&self.parameters, map(input), on)
+        self.on_sizes(input, on, &DryAllocator::default()).kernels()
     }
 
     fn init(&self, device: &Device, seed: u64) -> Box<dyn Stage> {

@@ -3,11 +3,10 @@
 use super::{Back, Program, Run, Value};
 use crate::memory::DenseLayers;
 use crate::memory::measure::{ended, within};
-use crate::model::Norm;
 use crate::model::fuse::{DenseBlockSizes, DenseDropout};
 use crate::ops::gpu::{
     Affine, Buffer, ChannelNorm, ChannelStats, ChannelsLast, Convolution, DeviceMap, Dropped, Form,
-    GradientSums, Kernels, Normalised, NormedConvolution, Over, Summed,
+    GradientSums, Kernels, NormedConvolution, Over, Summed,
 };
 use crate::ops::{Dropout, Window};
 
@@ -24,8 +23,6 @@ pub(super) struct Block {
     pub labels: Vec<String>,
     /// Of what each layer adds.
     pub dropout: Option<DenseDropout>,
-    /// Its norms.
-    pub norm: Norm,
     /// What a layer keeps.
     pub keep: DenseLayers,
 }
@@ -49,7 +46,7 @@ struct SavedLayer {
 impl Block {
     /// The dropout of what a layer adds in this pass.
     fn dropout(&self, layer: usize, run: &Run<'_>) -> Option<Dropout> {
-        let dropout = self.dropout.as_ref().filter(|_| run.trains)?;
+        let dropout = self.dropout.as_ref().filter(|_| run.pass.trains())?;
         Some(run.pass.dropout(&dropout.names[layer], dropout.probability))
     }
 
@@ -71,10 +68,7 @@ fn convolutions(size: [usize; 3]) -> [Convolution; 2] {
 
 impl Program for Block {
     type Saved = Saved;
-
-    fn norm(&self) -> Norm {
-        self.norm
-    }
+    const READS_STATISTICS: bool = true;
 
     fn takes_sums(&self) -> bool {
         true
@@ -93,10 +87,6 @@ impl Program for Block {
         ];
         let of_layer = |layer| forms.map(|(weight, form)| (2 * layer + weight, form));
         (0..self.sizes.layers).flat_map(of_layer).collect()
-    }
-
-    fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
-        Value::map(kernels, shape, self.sizes.output(), Some(self.norm))
     }
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
@@ -230,7 +220,7 @@ impl Block {
         between: &ChannelsLast,
         (summed, sums): &(ChannelsLast, GradientSums),
     ) {
-        let Back { kernels, values, room, over, synced } = *back;
+        let Back { kernels, values, room, over, .. } = *back;
         let [pointwise, spatial] = convolutions(map.size);
         let (width, growth) = (self.sizes.width(layer), self.sizes.growth);
         let (pixels, middle) = (map.data.pixels(), self.sizes.bottleneck);
@@ -251,24 +241,22 @@ impl Block {
             missing: &sums.slice(written),
         };
         let missing = kernels.sums(middle, over);
-        let norm = &values.norms[2 * layer + 1];
         let conv2 = NormedConvolution {
             convolution: &spatial,
             weight: &values.packed[4 * layer + 3],
             map: &bottleneck,
-            normalised: Normalised { stats: stats2, affine: affine2, norm, synced },
+            normalised: back.normalised(2 * layer + 1, stats2, affine2),
         };
         let parameters = room.gradients(2 * layer + 1);
         let pending = (between, &missing);
         kernels.spatial_backward(conv2, written, kept.dropped.as_ref(), parameters, pending);
         ended("conv2");
         let gradient = Summed { data: between, map: &bottleneck, stats: stats2, missing: &missing };
-        let norm = &values.norms[2 * layer];
         let conv1 = NormedConvolution {
             convolution: &pointwise,
             weight: &values.packed[4 * layer + 1],
             map: &input,
-            normalised: Normalised { stats: stats1, affine: affine1, norm, synced },
+            normalised: back.normalised(2 * layer, stats1, affine1),
         };
         let pending = (&summed.slice(0..width), &sums.slice(0..width));
         kernels.pointwise_backward(conv1, gradient, room.gradients(2 * layer), pending);

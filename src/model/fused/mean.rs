@@ -2,7 +2,7 @@
 
 use super::{Back, Program, Run, Value};
 use crate::memory::measure::{ended, within};
-use crate::ops::gpu::{DeviceMap, Kernels};
+use crate::ops::gpu::DeviceMap;
 
 /// The mean over each feature map, where the maps have been through ReLU.
 pub(super) struct Mean;
@@ -11,10 +11,6 @@ impl Program for Mean {
     /// Batch, height and width of the maps.
     type Saved = [usize; 3];
     const KEEPS: bool = false;
-
-    fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
-        Value::map(kernels, shape, shape[1], None)
-    }
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Self::Saved>) {
         let DeviceMap { data, size, .. } = input.into_map();

@@ -27,56 +27,38 @@ mod transition;
 use std::sync::Arc;
 
 use block::Block;
-use dry::{DryProgram, DryRun};
+pub(super) use dry::DryFused;
+use dry::DryProgram;
 use layout::{Layout, Records, Room, Tables, Values};
 use mean::Mean;
 use plain_stem::PlainStem;
 use pool::NormPool;
-use program::{Back, Program, Run, Value, input_gradient};
+use program::{Back, NormedInput, Prepared, Program, Run, Value, input_gradient};
 use residual::Residual;
 use stem::Stem;
 use transition::Transition;
 
+use super::Norm;
 #[cfg(feature = "cuda")]
 use super::fuse::StagePadding;
 use super::fuse::{FusedStage, StageParameters};
-use crate::memory::{DenseLayers, DryAllocator, DryStage, Footprint, Target};
+use crate::memory::{DenseLayers, DryAllocator, Target};
 #[cfg(feature = "cuda")]
 use crate::memory::{Parameter, Precision, Stage};
-#[cfg(test)]
-use crate::ops::gpu::ExchangedSums;
-use crate::ops::gpu::Kernel;
 #[cfg(feature = "cuda")]
 use crate::ops::gpu::Kernels;
 
-/// A program, whatever it keeps.
+/// A program and what its norms are taken over, whatever it keeps.
 pub(super) trait AnyProgram {
-    /// What a stage with these parameters costs for an input of `shape`: batch, channels, height and
-    /// width.
-    fn footprint(&self, parameters: &StageParameters, shape: [usize; 4], on: &Target) -> Footprint;
-
-    /// The kernels that it launches in training and in evaluation.
-    fn kernels(&self, parameters: &StageParameters, shape: [usize; 4], on: &Target) -> Vec<Kernel>;
-
-    /// The stage in whole steps on sizes alone, with memory from `memory`.
+    /// A stage with these parameters on sizes alone, for inputs of `shape` (batch, channels, height and
+    /// width), with memory from `memory`.
     fn dry(
         self: Box<Self>,
         parameters: &StageParameters,
         shape: [usize; 4],
         on: &Target,
         memory: &DryAllocator,
-    ) -> Box<dyn DryStage>;
-
-    /// See [`DryRun::of_two_cards`].
-    #[cfg(test)]
-    fn of_two_cards(
-        &self,
-        parameters: &StageParameters,
-        shape: [usize; 4],
-        on: &Target,
-        rows: &ExchangedSums,
-        back: bool,
-    ) -> Vec<Kernel>;
+    ) -> Box<dyn DryFused>;
 
     /// The stage on a GPU, with parameters that may be elsewhere.
     #[cfg(feature = "cuda")]
@@ -88,35 +70,15 @@ pub(super) trait AnyProgram {
     ) -> Box<dyn Stage>;
 }
 
-impl<P: Program> AnyProgram for P {
-    fn footprint(&self, parameters: &StageParameters, shape: [usize; 4], on: &Target) -> Footprint {
-        DryRun::new(self, parameters, on).footprint(shape)
-    }
-
-    fn kernels(&self, parameters: &StageParameters, shape: [usize; 4], on: &Target) -> Vec<Kernel> {
-        DryRun::new(self, parameters, on).kernels(shape)
-    }
-
+impl<P: Program> AnyProgram for (P, Norm) {
     fn dry(
         self: Box<Self>,
         parameters: &StageParameters,
         shape: [usize; 4],
         on: &Target,
         memory: &DryAllocator,
-    ) -> Box<dyn DryStage> {
+    ) -> Box<dyn DryFused> {
         Box::new(DryProgram::new(*self, parameters, shape, on, memory))
-    }
-
-    #[cfg(test)]
-    fn of_two_cards(
-        &self,
-        parameters: &StageParameters,
-        shape: [usize; 4],
-        on: &Target,
-        rows: &ExchangedSums,
-        back: bool,
-    ) -> Vec<Kernel> {
-        DryRun::new(self, parameters, on).of_two_cards(shape, rows, back)
     }
 
     #[cfg(feature = "cuda")]
@@ -132,20 +94,21 @@ impl<P: Program> AnyProgram for P {
 
 /// The program of a fused stage, which keeps of 1×1 convolutions' outputs what `dense_layers` says.
 pub(super) fn program(fused: &FusedStage, dense_layers: DenseLayers) -> Box<dyn AnyProgram> {
+    let keep = dense_layers;
     match fused.clone() {
         FusedStage::Stem { channels: [_, channels], room, labels, norm } => {
-            Box::new(Stem { channels, room, labels, norm })
+            Box::new((Stem { channels, room, labels }, norm))
         }
-        FusedStage::PlainStem(conv, norm) => Box::new(PlainStem { conv, norm }),
+        FusedStage::PlainStem(conv, norm) => Box::new((PlainStem { conv }, norm)),
         FusedStage::DenseBlock { sizes, labels, dropout, norm } => {
-            Box::new(Block { sizes, labels, dropout, norm, keep: dense_layers })
+            Box::new((Block { sizes, labels, dropout, keep }, norm))
         }
         FusedStage::Transition { channels: [_, channels], room, norm } => {
-            Box::new(Transition { channels, room, norm })
+            Box::new((Transition { channels, room }, norm))
         }
-        FusedStage::Residual(sizes, norm) => Box::new(Residual { sizes, norm, keep: dense_layers }),
-        FusedStage::NormPool { norm, .. } => Box::new(NormPool { norm }),
-        FusedStage::Pool => Box::new(Mean),
+        FusedStage::Residual(sizes, norm) => Box::new((Residual { sizes, keep }, norm)),
+        FusedStage::NormPool { norm, .. } => Box::new((NormPool, norm)),
+        FusedStage::Pool => Box::new((Mean, Norm::Batch)),
     }
 }
 

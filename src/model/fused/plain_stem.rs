@@ -2,18 +2,13 @@
 
 use super::{Back, Program, Run, Value};
 use crate::memory::measure::{ended, within};
-use crate::model::Norm;
 use crate::model::fuse::ConvSizes;
-use crate::ops::gpu::{
-    Affine, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, Kernels, Normalised,
-};
+use crate::ops::gpu::{Affine, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form};
 
 /// A convolution, norm, ReLU.
 pub(super) struct PlainStem {
     /// The convolution.
     pub conv: ConvSizes,
-    /// Its norm.
-    pub norm: Norm,
 }
 
 pub(super) struct Saved {
@@ -27,16 +22,8 @@ impl Program for PlainStem {
     type Saved = Saved;
     const TAKES_IMAGES: bool = true;
 
-    fn norm(&self) -> Norm {
-        self.norm
-    }
-
     fn forms(&self) -> Vec<(usize, Form)> {
         vec![(0, Form::Forward)]
-    }
-
-    fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
-        Value::images(kernels, shape)
     }
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
@@ -60,8 +47,7 @@ impl Program for PlainStem {
         let (kernels, room) = (back.kernels, back.room);
         let Saved { images, convolved, stats, affine } = kept;
         let gradient = gradient.into_map().data;
-        let norm = &back.values.norms[0];
-        let normalised = Normalised { stats: &stats, affine: &affine, norm, synced: back.synced };
+        let normalised = back.normalised(0, &stats, &affine);
         kernels.norm_backward(&gradient, &convolved, normalised, &room.norms[0], true);
         ended("bn1, relu");
         let convolution = self.conv.on(images.size);

@@ -1,12 +1,14 @@
 //! What fused stages are: programs of kernels.
 
-use super::{Layout, Records, Room, Values};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use super::{Layout, Records, Room, Tables, Values};
 use crate::memory::Pass;
 use crate::model::Norm;
-use crate::model::fuse::StagePadding;
 use crate::ops::gpu::{
     Affine, Argument, Buffer, ChannelNorm, ChannelStats, ChannelsLast, DeviceMap, Form,
-    GradientSums, Images, Kernels, Over, Partials, Summed, Synced,
+    GradientSums, Images, Kernels, Normalised, Over, Partials, Summed, Synced,
 };
 
 /// What a fused stage computes. The same code runs on a device and on sizes alone.
@@ -19,13 +21,10 @@ pub(in crate::model) trait Program: Send + 'static {
     type Saved: 'static;
     /// Whether its input are images, and not maps.
     const TAKES_IMAGES: bool = false;
+    /// Whether a norm of it reads the statistics of its input, which the stage before may have left.
+    const READS_STATISTICS: bool = false;
     /// Whether its backward pass needs any memory of the forward pass.
     const KEEPS: bool = true;
-
-    /// What its norms are taken over.
-    fn norm(&self) -> Norm {
-        Norm::Batch
-    }
 
     /// Whether the gradient of its output comes as S and what is missing of it (see [`GradientSums`]).
     fn takes_sums(&self) -> bool {
@@ -42,9 +41,6 @@ pub(in crate::model) trait Program: Send + 'static {
     fn forms(&self) -> Vec<(usize, Form)> {
         Vec::new()
     }
-
-    /// An input of `shape` (batch, channels, height, width) as the stage before leaves it.
-    fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value;
 
     /// The forward pass: the output, and what the backward pass needs where it is to be kept.
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Self::Saved>);
@@ -82,18 +78,12 @@ pub(in crate::model) enum Value {
 }
 
 impl Value {
-    /// Room for images of `shape`.
-    pub fn images(kernels: &Kernels, shape: [usize; 4]) -> Self {
-        let buffer = kernels.elements(shape.iter().product());
-        Self::Images(Images { buffer, shape })
-    }
-
     /// Room for maps of `shape` in rows with room for `room` channels, with the statistics of the
-    /// channels where a norm that reads them is `known`.
-    pub fn map(kernels: &Kernels, shape: [usize; 4], room: usize, known: Option<Norm>) -> Self {
+    /// channels over what is `known`.
+    pub fn map(kernels: &Kernels, shape: [usize; 4], room: usize, known: Option<Over>) -> Self {
         let [batch, channels, height, width] = shape;
         let data = kernels.empty_map(batch * height * width, room).slice(0..channels);
-        let stats = known.map(|norm| kernels.stats(room, over(norm, batch)));
+        let stats = known.map(|over| kernels.stats(room, over));
         Self::Map(DeviceMap { stats, ..DeviceMap::new(kernels, data, [batch, height, width]) })
     }
 
@@ -139,15 +129,13 @@ pub(in crate::model) struct Run<'a> {
     pub values: &'a Values,
     /// Where the statistics of the batch go, if they are asked for.
     pub records: Option<&'a Records>,
-    /// Whether the model trains.
-    pub trains: bool,
     /// What norms are taken over.
     pub over: Over,
     /// Whether it keeps what the backward pass needs.
     pub keeps: bool,
     /// What norms are taken over, where several cards have some of the images.
     pub synced: Option<&'a Synced>,
-    /// The pass that it is part of, from which random numbers follow.
+    /// The pass that it is part of: whether the model trains, and what random numbers follow from.
     pub pass: &'a Pass,
 }
 
@@ -165,18 +153,22 @@ pub(in crate::model) struct Back<'a> {
     pub synced: Option<&'a Synced>,
 }
 
-/// What norms of a batch of so many images are taken over.
-pub(super) fn over(norm: Norm, images: usize) -> Over {
-    match norm {
-        Norm::Batch => Over::Batch,
-        Norm::Group => Over::Images(images),
+impl<'a> Back<'a> {
+    /// Norm `index` with the statistics it was given, and what it did to each channel.
+    pub fn normalised(
+        &self,
+        index: usize,
+        stats: &'a ChannelStats,
+        affine: &'a Affine,
+    ) -> Normalised<'a> {
+        Normalised { stats, affine, norm: &self.values.norms[index], synced: self.synced }
     }
 }
 
 impl<'a> Run<'a> {
     /// Whether norms use the statistics of the images, or running ones.
     pub fn takes_statistics(&self) -> bool {
-        self.trains || self.over != Over::Batch
+        self.pass.trains() || self.over != Over::Batch
     }
 
     /// Norm `norm` of channels of `pixels` pixels whose statistics in the batch are `batch`: the
@@ -191,11 +183,19 @@ impl<'a> Run<'a> {
         if let Over::Images(_) = self.over {
             return self.kernels.group_norm(None, &batch(), values);
         }
-        let stats = if self.trains { batch() } else { self.values.running[norm].clone() };
+        let stats = if self.pass.trains() { batch() } else { self.values.running[norm].clone() };
         let record = self.records.map(|records| &records.norms[norm]);
         let pixels = self.pixels(pixels);
         let affine = self.kernels.affine(&stats, values, pixels, record);
         (stats, affine)
+    }
+
+    /// The first norm, of the input.
+    pub fn norm_of_input(&self, input: Value) -> NormedInput {
+        let map = input.into_map();
+        let channels = map.data.channels();
+        let (stats, affine) = self.norm(0, map.data.pixels(), || self.stats(&map, channels));
+        NormedInput { map, stats, affine }
     }
 
     /// [`Run::norm`] of `map`, of which the kernel that wrote it left `part`.
@@ -308,6 +308,15 @@ impl<'a> Run<'a> {
     }
 }
 
+/// Maps and the norm that was taken of them.
+pub(in crate::model) struct NormedInput {
+    pub map: DeviceMap,
+    /// The statistics that the norm used.
+    pub stats: ChannelStats,
+    /// What it did to each channel.
+    pub affine: Affine,
+}
+
 /// The gradient of a norm's input `map` from S and what is missing of it. It stays so where the
 /// channels' statistics came with the map: the block that knows them makes the gradient of it.
 pub(super) fn input_gradient(
@@ -328,11 +337,62 @@ pub(super) fn input_gradient(
     DeviceMap { data, stats: None, pending, ..map }
 }
 
-/// What is made ready of a program before it runs; `padding` where rows have channels of zeros.
-pub(super) fn layout(
-    program: &impl Program,
-    parameters: impl IntoIterator<Item = (Vec<usize>, bool)>,
-    padding: Option<&StagePadding>,
-) -> Layout {
-    Layout::new(parameters, &program.forms(), padding)
+/// A program with what is made ready for it once.
+pub(super) struct Prepared<P> {
+    pub program: P,
+    /// What its norms are taken over.
+    norm: Norm,
+    pub kernels: Kernels,
+    pub layout: Layout,
+    pub tables: Tables,
+    /// What the kernels read; made again when a parameter has changed.
+    values: RefCell<Option<Arc<Values>>>,
+}
+
+impl<P: Program> Prepared<P> {
+    /// `program` with `kernels`, where its parameters lie as `layout` says.
+    pub fn new((program, norm): (P, Norm), kernels: Kernels, layout: Layout) -> Self {
+        let tables = layout.tables(&kernels);
+        Self { program, norm, kernels, layout, tables, values: RefCell::default() }
+    }
+
+    /// The parameters, of which `all` gives each kind, as the `kernels` of a pass read them. Passes that train read them once
+    /// until they change; others, between which and the next step nothing is to lie in the memory of passes, each for itself.
+    pub fn values(
+        &self,
+        kernels: &Kernels,
+        trains: bool,
+        all: impl Fn(usize) -> Buffer,
+    ) -> Arc<Values> {
+        let mut known = self.values.borrow_mut();
+        if let Some(values) = &*known {
+            return Arc::clone(values);
+        }
+        let values = Arc::new(self.layout.values(kernels, &self.tables, all));
+        *known = trains.then(|| Arc::clone(&values));
+        values
+    }
+
+    /// Lets go of what the kernels have read: a parameter changes.
+    pub fn forget_values(&self) {
+        self.values.take();
+    }
+
+    /// What norms of a batch of so many images are taken over.
+    pub fn over(&self, images: usize) -> Over {
+        match self.norm {
+            Norm::Batch => Over::Batch,
+            Norm::Group => Over::Images(images),
+        }
+    }
+
+    /// An input of `shape` (batch, channels, height, width) as the stage before leaves it.
+    pub fn input(&self, shape: [usize; 4]) -> Value {
+        if P::TAKES_IMAGES {
+            let buffer = self.kernels.elements(shape.iter().product());
+            return Value::Images(Images { buffer, shape });
+        }
+        let known = P::READS_STATISTICS.then(|| self.over(shape[0]));
+        Value::map(&self.kernels, shape, self.program.room().max(shape[1]), known)
+    }
 }

@@ -1,32 +1,26 @@
 //! A fused stage on a GPU.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device, Tensor};
 
-use super::layout::{Layout, RUNNING, Room, Tables, Values, kind};
-use super::program::{layout, over};
-use super::{Back, Program, Run, Value};
+use super::layout::{RUNNING, Room, kind};
+use super::{Back, Layout, Prepared, Program, Run, Value, Values};
 use crate::memory::offload::OffloadTensor;
 use crate::memory::{
     Activation, Bucket, BucketMember, Gradients, Keep, Parameter, Pass, Purpose, Saved, Stage,
     Statistics,
 };
+use crate::model::Norm;
 use crate::model::fuse::StagePadding;
 use crate::ops::gpu::{Buffer, DeviceMap, Images, Kernels, Over, Synced};
 
 /// A program with its parameters, each kind of which lies in one tensor.
 pub(super) struct ProgramStage<P> {
     name: String,
-    kernels: Kernels,
-    program: P,
-    layout: Layout,
+    prepared: Prepared<P>,
     buckets: [Option<Bucket>; 3],
-    tables: Tables,
     padding: Option<Arc<StagePadding>>,
-    /// What the kernels read; made again when a parameter has changed.
-    values: RefCell<Option<Arc<Values>>>,
 }
 
 /// What a stage keeps of a pass.
@@ -46,32 +40,23 @@ impl<P: Program> ProgramStage<P> {
         name: &str,
         (kernels, device): (Kernels, &Device),
         (parameters, padding): (Vec<Parameter>, Option<Arc<StagePadding>>),
-        program: P,
+        program: (P, Norm),
     ) -> Self {
         let shapes =
             parameters.iter().map(|parameter| (parameter.shape.clone(), parameter.trained));
-        let layout = layout(&program, shapes, padding.as_deref());
+        let layout = Layout::new(shapes, &program.0.forms(), padding.as_deref());
         let mut kinds: [Vec<Parameter>; 3] = Default::default();
         for parameter in parameters {
             kinds[kind(&parameter.shape, parameter.trained)].push(parameter);
         }
         let buckets = kinds.map(|parameters| bucket(parameters, device));
-        let tables = layout.tables(&kernels);
-        let (name, values) = (name.to_owned(), RefCell::default());
-        Self { name, kernels, program, layout, buckets, tables, padding, values }
+        let prepared = Prepared::new(program, kernels, layout);
+        Self { name: name.to_owned(), prepared, buckets, padding }
     }
 
-    /// The parameters as the `kernels` of a pass read them. Passes that train read them once until they change; others, between
-    /// which and the next step nothing is to lie in the memory of passes, each for itself.
     fn values(&self, kernels: &Kernels, trains: bool) -> Arc<Values> {
-        let mut known = self.values.borrow_mut();
-        if let Some(values) = &*known {
-            return Arc::clone(values);
-        }
         let all = |kind: usize| Buffer::of_tensor(self.bucket(kind).value.clone());
-        let values = Arc::new(self.layout.values(kernels, &self.tables, all));
-        *known = trains.then(|| Arc::clone(&values));
-        values
+        self.prepared.values(kernels, trains, all)
     }
 
     /// The input as the program takes it, and its numbers if it came as a tensor.
@@ -81,21 +66,21 @@ impl<P: Program> ProgramStage<P> {
             other if P::TAKES_IMAGES => {
                 let map = other.into_map();
                 let shape = map.dims();
-                let buffer = Buffer::of_tensor(map.cast(self.kernels.storage().dtype()));
+                let buffer = Buffer::of_tensor(map.cast(self.prepared.kernels.storage().dtype()));
                 (Value::Images(Images { buffer, shape }), None)
             }
             other => {
                 let parts = self.padding.as_ref().map(|padding| &padding.input);
                 let map = other.into_map();
                 let numbers = Some(map.dtype());
-                (Value::Map(DeviceMap::of_tensor(&self.kernels, map, parts)), numbers)
+                (Value::Map(DeviceMap::of_tensor(&self.prepared.kernels, map, parts)), numbers)
             }
         }
     }
 
     /// The gradient as the program takes it: in memory that it may write over.
     fn gradient(&self, gradient: Activation) -> Value {
-        let kernels = &self.kernels;
+        let kernels = &self.prepared.kernels;
         let map = match gradient {
             Activation::Device(map) => *map,
             Activation::Features(features) => {
@@ -111,7 +96,7 @@ impl<P: Program> ProgramStage<P> {
         };
         assert_eq!(
             map.pending.is_some(),
-            self.program.takes_sums(),
+            self.prepared.program.takes_sums(),
             "{} was given another gradient",
             self.name
         );
@@ -120,10 +105,11 @@ impl<P: Program> ProgramStage<P> {
 
     /// Adds the gradients in `room` to `gradients`.
     fn add_gradients(&self, room: Room, gradients: &mut Gradients) {
-        let all = self.tables.gradients(&self.kernels, room);
+        let Prepared { kernels, tables, .. } = &self.prepared;
+        let all = tables.gradients(kernels, room);
         for (all, bucket) in all.iter().zip(&self.buckets) {
             if let Some(bucket) = bucket {
-                gradients.add(bucket.key(), self.kernels.gpu().tensor(all, [all.len()]));
+                gradients.add(bucket.key(), kernels.gpu().tensor(all, [all.len()]));
             }
         }
     }
@@ -135,7 +121,7 @@ impl<P: Program> ProgramStage<P> {
     /// Its buckets, to be changed. What the kernels have read of them is held no longer, so that it may
     /// be written over.
     fn buckets_mut(&mut self) -> impl Iterator<Item = &mut Bucket> {
-        self.values.take();
+        self.prepared.forget_values();
         self.buckets.iter_mut().flatten()
     }
 }
@@ -163,33 +149,26 @@ impl<P: Program> Stage for ProgramStage<P> {
         pass: &Pass,
         statistics: &mut Statistics,
     ) -> (Activation, Option<Saved>) {
-        let kernels = self.kernels.of_a_pass();
-        let values = self.values(&kernels, pass.trains());
+        let Prepared { program, kernels: own, layout, tables, .. } = &self.prepared;
+        let kernels = &own.of_a_pass();
+        let values = &self.values(kernels, pass.trains());
         let batch = input.shape().batch();
         let (input, as_tensor) = self.value(input);
         let reports = pass.purpose() == Purpose::First;
-        let records = reports.then(|| self.layout.records(&self.kernels)).flatten();
-        let over = over(self.program.norm(), batch);
+        let all_records = reports.then(|| layout.records(own)).flatten();
+        let over = self.prepared.over(batch);
         let across = pass.across(&self.name).filter(|_| over == Over::Batch);
-        let synced = across.and_then(|across| across.cards());
-        let run = Run {
-            kernels: &kernels,
-            values: &values,
-            records: records.as_ref(),
-            trains: pass.trains(),
-            over,
-            keeps: keep == Keep::All,
-            synced: synced.as_ref(),
-            pass,
-        };
-        let (output, kept) = self.program.forward(&run, input);
-        let gpu = self.kernels.gpu();
-        if let Some(records) = records {
-            let all = self.tables.statistics(&self.kernels, records);
+        let cards = across.and_then(|across| across.cards());
+        let (records, synced) = (all_records.as_ref(), cards.as_ref());
+        let run = Run { kernels, values, records, over, keeps: keep == Keep::All, synced, pass };
+        let (output, kept) = program.forward(&run, input);
+        let gpu = own.gpu();
+        if let Some(records) = all_records {
+            let all = tables.statistics(own, records);
             let moving = gpu.tensor(&all, [all.len()]);
             statistics.insert(self.bucket(RUNNING).key().to_owned(), moving);
         }
-        let output = match self.tables.output(&self.kernels, output, batch) {
+        let output = match tables.output(own, output, batch) {
             Value::Features(features) => {
                 Activation::Features(gpu.tensor(&features, [batch, features.len() / batch]))
             }
@@ -198,16 +177,18 @@ impl<P: Program> Stage for ProgramStage<P> {
                 Activation::Device(Box::new(DeviceMap { parts, ..other.into_map() }))
             }
         };
-        (output, kept.map(|kept| Saved(Box::new(SavedPass { kept, as_tensor, over, synced }))))
+        let saved = kept.map(|kept| SavedPass { kept, as_tensor, over, synced: cards });
+        (output, saved.map(|saved| Saved(Box::new(saved))))
     }
 
     fn room(&self) -> usize {
-        self.program.room()
+        self.prepared.program.room()
     }
 
     fn checkpoint(&self, input: &Activation) -> Activation {
         let Activation::Device(map) = input else { return input.clone() };
-        match self.program.checkpoint(&self.kernels.of_a_pass(), map) {
+        let Prepared { program, kernels, .. } = &self.prepared;
+        match program.checkpoint(&kernels.of_a_pass(), map) {
             Some(aside) => Activation::Device(Box::new(aside)),
             None => input.clone(),
         }
@@ -219,16 +200,16 @@ impl<P: Program> Stage for ProgramStage<P> {
         gradient: Activation,
         gradients: &mut Gradients,
     ) -> Option<Activation> {
-        let kernels = self.kernels.of_a_pass();
-        let values = self.values(&kernels, true);
+        let Prepared { program, kernels: own, layout, tables, .. } = &self.prepared;
+        let kernels = &own.of_a_pass();
+        let values = &self.values(kernels, true);
         let SavedPass { kept, as_tensor, over, synced } =
             *saved.open::<SavedPass<P::Saved>>(&self.name);
         let batch = gradient.shape().batch();
-        let room = self.layout.room(&self.kernels);
-        let synced = synced.as_ref();
-        let gradient = self.tables.gradient(&kernels, self.gradient(gradient), batch);
-        let back = Back { kernels: &kernels, values: &values, room: &room, over, synced };
-        let found = self.program.backward(&back, kept, gradient);
+        let room = layout.room(own);
+        let gradient = tables.gradient(kernels, self.gradient(gradient), batch);
+        let back = Back { kernels, values, room: &room, over, synced: synced.as_ref() };
+        let found = program.backward(&back, kept, gradient);
         self.add_gradients(room, gradients);
         let parts = self.padding.as_ref().map(|padding| Arc::clone(&padding.input));
         found.map(|found| DeviceMap { parts, ..found }).map(|found| match as_tensor {
@@ -242,8 +223,9 @@ impl<P: Program> Stage for ProgramStage<P> {
     }
 
     fn offload_tensors<'a>(&self, saved: &'a mut Saved) -> Vec<OffloadTensor<'a>> {
-        let gpu = self.kernels.gpu();
-        let buffers = self.program.buffers(&mut saved.look::<SavedPass<P::Saved>>(&self.name).kept);
+        let Prepared { program, kernels, .. } = &self.prepared;
+        let gpu = kernels.gpu();
+        let buffers = program.buffers(&mut saved.look::<SavedPass<P::Saved>>(&self.name).kept);
         buffers.into_iter().map(|buffer| OffloadTensor::Buffer(gpu.clone(), buffer)).collect()
     }
 

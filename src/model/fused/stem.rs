@@ -2,8 +2,7 @@
 
 use super::{Back, Program, Run, Value};
 use crate::memory::measure::{ended, within};
-use crate::model::Norm;
-use crate::ops::gpu::{Buffer, DeviceMap, Form, Kernels, SavedStem};
+use crate::ops::gpu::{Buffer, DeviceMap, Form, SavedStem};
 
 /// 7×7 convolution with stride 2, norm, ReLU, 3×3 max-pooling with stride 2.
 pub(super) struct Stem {
@@ -13,24 +12,14 @@ pub(super) struct Stem {
     pub room: usize,
     /// What the convolution, norm, ReLU and pooling are called.
     pub labels: [String; 4],
-    /// Its norm.
-    pub norm: Norm,
 }
 
 impl Program for Stem {
     type Saved = SavedStem;
     const TAKES_IMAGES: bool = true;
 
-    fn norm(&self) -> Norm {
-        self.norm
-    }
-
     fn forms(&self) -> Vec<(usize, Form)> {
         vec![(0, Form::Stem)]
-    }
-
-    fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
-        Value::images(kernels, shape)
     }
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<SavedStem>) {

@@ -4,7 +4,7 @@ use super::*;
 use crate::memory::{Cpu, DryAllocator, Precision};
 use crate::model::ModelConfig;
 use crate::model::fuse::fuse;
-use crate::ops::gpu::{DryGpu, Gpu, Kernels};
+use crate::ops::gpu::{DryGpu, ExchangedSums, Gpu, Kernel, Kernels};
 
 const MODELS: [&str; 5] = [
     "[densenet]\ngrowth = 16\nblocks = [1, 2, 2]\nstem = 16",
@@ -53,10 +53,9 @@ fn a_card_of_several_exchanges_for_every_norm_once_and_never_when_it_computes_ag
         let stages = fuse(network.layers()).expect("fuses");
         for (layers, fused) in network.layers().iter().zip(stages) {
             let fused = fused.expect("is fused");
-            let program = program(&fused.stage, dense_layers);
             let (specs, name) = (layers.parameters(), &layers.name);
             let norms = specs.iter().any(|parameter| !parameter.trained);
-            let parameters = StageParameters { specs, padding: fused.padding };
+            let parameters = StageParameters { specs, padding: fused.padding.clone() };
             // A norm in front of a convolution of few images has a launch of its own.
             for images in [2, 64] {
                 let crate::memory::ActivationShape::Map(shape) = layers.input.of_batch(images)
@@ -64,7 +63,11 @@ fn a_card_of_several_exchanges_for_every_norm_once_and_never_when_it_computes_ag
                     panic!("{model}: {name} takes no maps");
                 };
                 let rows = ExchangedSums::default();
-                let run = |back| program.of_two_cards(&parameters, shape, &target, &rows, back);
+                let run = |back| {
+                    let memory = DryAllocator::default();
+                    let program = program(&fused.stage, dense_layers);
+                    program.dry(&parameters, shape, &target, &memory).of_two_cards(&rows, back)
+                };
                 let (first, again) = (run(true), run(false));
                 let together = |kernel: &Kernel| TOGETHER.contains(&kernel.entry());
                 if !exchanges {

@@ -1,12 +1,9 @@
 //! A transition.
 
-use super::{Back, Program, Run, Value, input_gradient};
+use super::{Back, NormedInput, Program, Run, Value, input_gradient};
 use crate::memory::measure::{ended, within};
-use crate::model::Norm;
 use crate::ops::Window;
-use crate::ops::gpu::{
-    Affine, Buffer, ChannelStats, ChannelsLast, Convolution, DeviceMap, Form, Kernels, Normalised,
-};
+use crate::ops::gpu::{Buffer, ChannelsLast, Convolution, DeviceMap, Form};
 
 /// Norm, ReLU, 1×1 convolution to fewer channels, 2×2 average pooling.
 ///
@@ -18,14 +15,6 @@ pub(super) struct Transition {
     pub channels: usize,
     /// Channels that the output's rows have room for.
     pub room: usize,
-    /// Its norm.
-    pub norm: Norm,
-}
-
-pub(super) struct Saved {
-    map: DeviceMap,
-    stats: ChannelStats,
-    affine: Affine,
 }
 
 /// A 1×1 convolution of maps whose pixels lie in one line.
@@ -34,47 +23,38 @@ fn pointwise(map: &ChannelsLast) -> Convolution {
 }
 
 impl Program for Transition {
-    type Saved = Saved;
-
-    fn norm(&self) -> Norm {
-        self.norm
-    }
+    type Saved = NormedInput;
+    const READS_STATISTICS: bool = true;
 
     fn forms(&self) -> Vec<(usize, Form)> {
         Form::both_passes(1)
     }
 
-    fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
-        Value::map(kernels, shape, shape[1], Some(self.norm))
-    }
-
-    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
-        let (kernels, map) = (&run.kernels.with_full_products(), input.into_map());
-        let (stats, affine) = within("norm", || {
-            run.norm(0, map.data.pixels(), || run.stats(&map, map.data.channels()))
-        });
+    fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<NormedInput>) {
+        let kernels = &run.kernels.with_full_products();
+        let normed = within("norm", || run.norm_of_input(input));
+        let NormedInput { map, affine, .. } = &normed;
         let [batch, height, width] = map.size;
         let size = [batch, height / 2, width / 2];
         let data = kernels.empty_map(size.iter().product(), self.room).slice(0..self.channels);
         let weight = &run.values.packed[0];
         let pooled =
-            within("norm, relu, pool", || kernels.transition_pool(&map.data, map.size, &affine));
+            within("norm, relu, pool", || kernels.transition_pool(&map.data, map.size, affine));
         let part = within("conv", || {
             kernels.conv_forward(&pointwise(&pooled), &pooled, weight, &data, run.over)
         });
         let next = run.next(&part, self.channels, self.room);
         let output = DeviceMap { stats: next, ..DeviceMap::new(kernels, data, size) };
-        (Value::Map(output), run.keeps.then_some(Saved { map, stats, affine }))
+        (Value::Map(output), run.keeps.then_some(normed))
     }
 
-    fn backward(&self, back: &Back<'_>, kept: Saved, gradient: Value) -> Option<DeviceMap> {
+    fn backward(&self, back: &Back<'_>, kept: NormedInput, gradient: Value) -> Option<DeviceMap> {
         let kernels = &back.kernels.with_full_products();
         let gradient = gradient.into_map().data;
-        let Saved { map, stats, affine } = kept;
+        let NormedInput { map, stats, affine } = kept;
         let data = &map.data;
         let summed = kernels.empty_map(data.pixels(), data.channels());
-        let norm = &back.values.norms[0];
-        let normalised = Normalised { stats: &stats, affine: &affine, norm, synced: back.synced };
+        let normalised = back.normalised(0, &stats, &affine);
         let (packed, size) = (&back.values.packed[1], map.size);
         let (pooled, part) =
             kernels.transition_backward_input(&gradient, packed, data, size, normalised, &summed);
@@ -86,7 +66,7 @@ impl Program for Transition {
         Some(input_gradient(back, map, &stats, summed, sums))
     }
 
-    fn buffers<'a>(&self, kept: &'a mut Saved) -> Vec<&'a mut Buffer> {
+    fn buffers<'a>(&self, kept: &'a mut NormedInput) -> Vec<&'a mut Buffer> {
         vec![kept.map.data.buffer_mut()]
     }
 }

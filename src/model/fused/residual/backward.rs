@@ -6,8 +6,7 @@ use crate::ops::gpu::{ChannelsLast, DeviceMap, Normalised, NormedConvolution, Su
 
 /// Norm `index` with the statistics it was given.
 fn normalised<'a>(back: &Back<'a>, layers: &'a [Layer], index: usize) -> Normalised<'a> {
-    let Layer { stats, affine, .. } = &layers[index];
-    Normalised { stats, affine, norm: &back.values.norms[index], synced: back.synced }
+    back.normalised(index, &layers[index].stats, &layers[index].affine)
 }
 
 impl Residual {

@@ -5,7 +5,6 @@ mod backward;
 use super::{Back, Program, Run, Value};
 use crate::memory::DenseLayers;
 use crate::memory::measure::within;
-use crate::model::Norm;
 use crate::model::fuse::ResidualSizes;
 use crate::ops::gpu::{
     Affine, Buffer, ChannelStats, ChannelsLast, DeviceMap, Form, Kernels, Over, Partials, Shortcut,
@@ -19,8 +18,6 @@ use crate::ops::gpu::{
 pub(super) struct Residual {
     /// Its sizes.
     pub sizes: ResidualSizes,
-    /// Its norms.
-    pub norm: Norm,
     /// Whether the outputs of 1×1 convolutions are kept.
     pub keep: DenseLayers,
 }
@@ -129,16 +126,8 @@ impl Residual {
 impl Program for Residual {
     type Saved = Saved;
 
-    fn norm(&self) -> Norm {
-        self.norm
-    }
-
     fn forms(&self) -> Vec<(usize, Form)> {
         Form::both_passes(self.sizes.all().len())
-    }
-
-    fn input(&self, kernels: &Kernels, shape: [usize; 4]) -> Value {
-        Value::map(kernels, shape, shape[1], None)
     }
 
     fn forward(&self, run: &Run<'_>, input: Value) -> (Value, Option<Saved>) {
