@@ -212,7 +212,7 @@ fn remembered(
     let Some(before) = memory_config.as_ref().filter(|before| **before != plan.memory) else {
         return Ok(Planner::resumed(plan, machine, chosen));
     };
-    let asked_for = Estimator::new(plan, machine).budget();
+    let asked_for = Estimator::new(plan, machine).budget;
     let budget = if before.budget == plan.memory.budget { chosen.budget } else { asked_for };
     let settings = changed(chosen.settings, before, &plan.memory);
     let planner = Planner::resumed(plan, machine, Chosen { settings, budget });

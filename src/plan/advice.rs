@@ -12,13 +12,8 @@ const NOTHING: f64 = 0.02;
 
 /// A few sentences on `settings`: whether it fits, which change matters for this model, which would do
 /// nothing or harm, and why.
-pub(super) fn advice(
-    plan: &Plan,
-    machine: &Machine,
-    budget: u64,
-    settings: &MemorySettings,
-) -> String {
-    let mut estimator = Estimator::within(plan, *machine, budget);
+pub(super) fn advice(estimator: &Estimator, settings: &MemorySettings) -> String {
+    let Estimator { plan, machine, budget, .. } = estimator;
     let Ok(now) = estimator.estimate(settings) else { return String::new() };
     let Ok(costs) = estimator.costs_of_fullest(settings) else { return String::new() };
     let optimizer = costs.optimizer - costs.optimizer_away;
@@ -27,8 +22,8 @@ pub(super) fn advice(
     let (all, at_step, away) = (now.peak, now.at_step, now.away);
     let peak = Peak { all, fixed, optimizer, kept, at_step, away };
     let before = Before { plan, machine, settings, peak };
-    let mut sentences = vec![made_of(&before, now.held, budget, now.devices.len())];
-    let tried = changes::try_each(plan, machine, budget, settings);
+    let mut sentences = vec![made_of(&before, now.held, *budget, now.devices.len())];
+    let tried = changes::try_each(estimator, settings);
     let saved = |tried: &Tried| 1.0 - tried.peak as f64 / all as f64;
     let mut helps: Vec<&Tried> = tried.iter().filter(|p| saved(p) >= HELPS).collect();
     helps.sort_by(|a, b| a.preference(plan).order(&b.preference(plan)));

@@ -92,7 +92,7 @@ impl Arrangement {
             Some(planner) => planner.settings().clone(),
             None => MemorySettings::configured(&plan.memory, plan.device_batch()),
         };
-        let mut estimator = Estimator::new(plan, machine);
+        let estimator = Estimator::new(plan, machine);
         let found = estimator.estimate(&settings)?;
         let costs = estimator.costs(&settings);
         let others = (plan.copies() - 1) as u64;

@@ -1,7 +1,7 @@
 //! Settings that change how much memory a step takes, each tried on its own.
 
 use super::preference::Preference;
-use super::{Estimator, Machine, MemorySettings, Plan, StepEstimate};
+use super::{Estimator, MemorySettings, Plan, StepEstimate};
 use crate::choice::{Choice, NoSettings};
 use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Precision};
 use crate::optim::{OptimizerConfig, SgdConfig};
@@ -101,13 +101,8 @@ impl Change {
 }
 
 /// Every change that `settings` do not have yet, each tried on its own.
-pub(super) fn try_each(
-    plan: &Plan,
-    machine: &Machine,
-    budget: u64,
-    settings: &MemorySettings,
-) -> Vec<Tried> {
-    let mut estimator = Estimator::within(plan, *machine, budget);
+pub(super) fn try_each(estimator: &Estimator, settings: &MemorySettings) -> Vec<Tried> {
+    let &Estimator { ref plan, machine, budget, .. } = estimator;
     let Ok(now) = estimator.estimate(settings) else { return Vec::new() };
     let with = |change: &dyn Fn(&mut MemorySettings)| {
         let mut changed = settings.clone();
@@ -156,7 +151,7 @@ pub(super) fn try_each(
         .filter_map(|(change, settings)| Some(tried(change, estimator.estimate(&settings).ok()?)));
     let mut all: Vec<Tried> = estimates.collect();
     let mut of_other = |change: Change, other: &Plan| {
-        let then = Estimator::within(other, *machine, budget).estimate(settings).ok();
+        let then = Estimator::within(other, machine, budget).estimate(settings).ok();
         all.extend(then.map(|then| tried(change, then)));
     };
     let sharded = Plan { placement: OptimizerPlacement::Sharded, ..plan.clone() };

@@ -323,7 +323,7 @@ mod tests {
             let settings = MemorySettings::configured(&plan.memory, images);
             let fits = |memory| {
                 let machine = Machine { memory, ..GPU };
-                let mut estimator = Estimator::within(&plan, machine, u64::MAX);
+                let estimator = Estimator::within(&plan, machine, u64::MAX);
                 estimator.estimate(&settings).expect("a right policy").fits
             };
             let target = on.target(plan.memory.precision, plan.memory.dense_layers());

@@ -1,6 +1,6 @@
 //! Estimates of the memory and time of a training step.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
@@ -90,16 +90,17 @@ pub(super) const SHARD_BANDWIDTH: f64 = 8e10;
 /// Estimates steps of a plan on a machine.
 #[derive(Debug)]
 pub struct Estimator {
-    /// With its split decided.
-    plan: Plan,
-    machine: Machine,
+    /// The plan whose steps are estimated, with its split decided.
+    pub(super) plan: Plan,
+    /// The machine that they are estimated for.
+    pub(super) machine: Machine,
     /// Bytes that a process may hold.
-    budget: u64,
+    pub budget: u64,
     /// The stages of each device that has some of one copy of the model.
     ranges: Vec<Range<usize>>,
-    known: HashMap<Key, Rc<[Known]>>,
+    known: RefCell<HashMap<Key, Rc<[Known]>>>,
     /// The bytes in use that policies keep within so that no more is held than may be.
-    kept_within: Vec<(MemorySettings, u64)>,
+    kept_within: RefCell<Vec<(MemorySettings, u64)>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -284,26 +285,12 @@ impl Estimator {
     pub fn within(plan: &Plan, machine: Machine, budget: u64) -> Self {
         let plan = plan.with_pipeline(machine);
         let ranges = plan.stages_of_devices();
-        Self { plan, machine, budget, ranges, known: HashMap::new(), kept_within: Vec::new() }
-    }
-
-    /// The bytes that a process may hold.
-    pub fn budget(&self) -> u64 {
-        self.budget
-    }
-
-    /// The plan whose steps are estimated.
-    pub(super) fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    /// The machine that they are estimated for.
-    pub(super) fn machine(&self) -> Machine {
-        self.machine
+        let (known, kept_within) = Default::default();
+        Self { plan, machine, budget, ranges, known, kept_within }
     }
 
     /// What its stages cost, and what is in use besides; of a pipeline, on all devices together.
-    pub fn costs(&mut self, settings: &MemorySettings) -> Costs {
+    pub fn costs(&self, settings: &MemorySettings) -> Costs {
         if let [one] = &self.known(settings)[..] {
             return one.costs.clone();
         }
@@ -317,7 +304,7 @@ impl Estimator {
     /// # Errors
     ///
     /// A policy that does not fit the chain.
-    pub(super) fn costs_of_fullest(&mut self, settings: &MemorySettings) -> Result<Costs, Fault> {
+    pub(super) fn costs_of_fullest(&self, settings: &MemorySettings) -> Result<Costs, Fault> {
         let (known, trees) = (self.known(settings), self.trees(settings)?);
         let fullest = known.iter().zip(&trees).max_by_key(|(known, tree)| known.run(tree).peak);
         Ok(fullest.expect("there is a device").0.costs.clone())
@@ -328,7 +315,7 @@ impl Estimator {
     /// # Errors
     ///
     /// A policy that does not fit the chain.
-    pub fn estimate(&mut self, settings: &MemorySettings) -> Result<StepEstimate, Fault> {
+    pub fn estimate(&self, settings: &MemorySettings) -> Result<StepEstimate, Fault> {
         let known = self.known(settings);
         let trees = self.trees(settings)?;
         let taken: Vec<Simulation> =
@@ -376,7 +363,7 @@ impl Estimator {
 
     /// The bytes that a process holds at most with steps that have `peak` in use at once. Where it would fit or not by how
     /// buffers lie, that is found out, if it can be. Where something waits off the card, it cannot, and gaps are larger.
-    fn held_by(&mut self, settings: &MemorySettings, trees: &[CheckpointPlan], peak: u64) -> u64 {
+    fn held_by(&self, settings: &MemorySettings, trees: &[CheckpointPlan], peak: u64) -> u64 {
         let (machine, most) = (self.machine, self.machine.held_at_most(peak));
         // Of what takes little, gaps may be more of it.
         let surely = machine.held_at_most(peak + peak / 4);
@@ -392,17 +379,17 @@ impl Estimator {
     }
 
     /// Bytes of the gradients that a device has, at most.
-    pub fn gradients_of_a_device(&mut self, settings: &MemorySettings) -> u64 {
+    pub fn gradients_of_a_device(&self, settings: &MemorySettings) -> u64 {
         self.known(settings).iter().map(|known| known.costs.gradients()).max().unwrap_or(0)
     }
 
     /// Bytes of the room for gradients that other cards give a device.
-    pub fn gradient_room(&mut self, settings: &MemorySettings) -> u64 {
+    pub fn gradient_room(&self, settings: &MemorySettings) -> u64 {
         self.known(settings).iter().map(|known| known.costs.gradient_room).max().unwrap_or(0)
     }
 
     /// Bytes of new weights that others send a device in a step, and seconds that these take; at most.
-    pub fn weights_received(&mut self, settings: &MemorySettings) -> (u64, f64) {
+    pub fn weights_received(&self, settings: &MemorySettings) -> (u64, f64) {
         let of = |known: &Known| (known.costs.weights_received, known.costs.weights_seconds);
         self.known(settings)
             .iter()
@@ -411,7 +398,7 @@ impl Estimator {
     }
 
     /// Bytes of a micro-batch that each device of a pipeline but the last sends to the one behind.
-    pub fn bytes_between(&mut self, settings: &MemorySettings) -> Vec<u64> {
+    pub fn bytes_between(&self, settings: &MemorySettings) -> Vec<u64> {
         let known = self.known(settings);
         known[1..].iter().map(|known| known.costs.surroundings.input).collect()
     }
@@ -441,7 +428,7 @@ impl Estimator {
     }
 
     /// Seconds that no policy goes below.
-    pub fn least_seconds(&mut self, settings: &MemorySettings) -> f64 {
+    pub fn least_seconds(&self, settings: &MemorySettings) -> f64 {
         let parts = self.plan.device_batch() as f64 / settings.micro_batch as f64;
         let of = |Known { costs, speed, .. }: &Known| {
             let Costs { stages, optimizer_seconds, frozen, .. } = costs;
@@ -458,14 +445,14 @@ impl Estimator {
     /// # Errors
     ///
     /// A policy that does not fit the chain.
-    pub fn strategies(&mut self, settings: &MemorySettings) -> Result<Vec<Strategy>, Fault> {
+    pub fn strategies(&self, settings: &MemorySettings) -> Result<Vec<Strategy>, Fault> {
         let trees = self.trees(settings)?;
         Ok(self.strategies_of(settings, trees))
     }
 
     /// The same where each device takes its stages forward and back as `trees` have it.
     fn strategies_of(
-        &mut self,
+        &self,
         settings: &MemorySettings,
         trees: Vec<CheckpointPlan>,
     ) -> Vec<Strategy> {
@@ -485,13 +472,14 @@ impl Estimator {
 
     /// How each device takes its stages forward and back: by a policy that keeps within the budget, so that no more than that
     /// is held, where that can be.
-    fn trees(&mut self, settings: &MemorySettings) -> Result<Vec<CheckpointPlan>, Fault> {
+    fn trees(&self, settings: &MemorySettings) -> Result<Vec<CheckpointPlan>, Fault> {
         let cuda = self.machine.cuda;
         if !cuda || !keeps_within(settings) {
             return self.trees_within(settings, self.machine.in_use(self.budget));
         }
-        if let Some((_, in_use)) = self.kept_within.iter().find(|(known, _)| known == settings) {
-            return self.trees_within(settings, *in_use);
+        let before = self.kept_within.borrow().iter().find(|(known, _)| known == settings).cloned();
+        if let Some((_, in_use)) = before {
+            return self.trees_within(settings, in_use);
         }
         let mut in_use = self.machine.in_use(self.budget);
         let mut trees = self.trees_within(settings, in_use)?;
@@ -507,12 +495,12 @@ impl Estimator {
             in_use = peak.saturating_sub(held - self.budget);
             trees = self.trees_within(settings, in_use)?;
         }
-        self.kept_within.push((settings.clone(), in_use));
+        self.kept_within.borrow_mut().push((settings.clone(), in_use));
         Ok(trees)
     }
 
     fn trees_within(
-        &mut self,
+        &self,
         settings: &MemorySettings,
         in_use: u64,
     ) -> Result<Vec<CheckpointPlan>, Fault> {
@@ -520,11 +508,11 @@ impl Estimator {
         known.iter().map(|known| known.tree(settings, cuda, in_use)).collect()
     }
 
-    fn known(&mut self, settings: &MemorySettings) -> Rc<[Known]> {
+    fn known(&self, settings: &MemorySettings) -> Rc<[Known]> {
         let images = settings.micro_batch.min(self.plan.device_batch());
         let &MemorySettings { precision, dense_layers, offload_optimizer, .. } = settings;
         let key = Key { precision, dense_layers, images, offload_optimizer };
-        if let Some(known) = self.known.get(&key) {
+        if let Some(known) = self.known.borrow().get(&key) {
             return Rc::clone(known);
         }
         let on = self.machine.target(precision, dense_layers);
@@ -536,7 +524,7 @@ impl Estimator {
             Known::new(costs, speed, if part.is_some() { micros } else { micros.min(2) }, part)
         };
         let known: Rc<[Known]> = self.ranges.iter().enumerate().map(of).collect();
-        self.known.insert(key, Rc::clone(&known));
+        self.known.borrow_mut().insert(key, Rc::clone(&known));
         known
     }
 }
@@ -549,7 +537,7 @@ impl Plan {
     /// A policy that does not fit the chain.
     pub fn simulate(&self, memory: &MemoryConfig, machine: Machine) -> Result<Simulation, Fault> {
         let settings = MemorySettings::configured(memory, self.device_batch());
-        let mut estimator = Estimator::new(self, machine);
+        let estimator = Estimator::new(self, machine);
         let strategy = estimator.strategies(&settings)?.swap_remove(0);
         let schedule = strategy.schedule(strategy.parts(self.device_batch()).len());
         let Known { costs: Costs { stages, surroundings, .. }, speed, .. } =

@@ -39,49 +39,49 @@ impl HeldMemory {
 impl Estimator {
     /// What steps with these settings hold, as little as possible. `None` where that is not known: on the CPU, with several
     /// devices, where stages do not run fused, and where something waits off the device.
-    pub fn held(&mut self, settings: &MemorySettings) -> Option<HeldMemory> {
+    pub fn held(&self, settings: &MemorySettings) -> Option<HeldMemory> {
         let [strategy] = <[_; 1]>::try_from(self.strategies(settings).ok()?).ok()?;
         self.held_with(settings, &strategy)
     }
 
     /// The same of steps that are taken by `strategy`.
     pub(super) fn held_with(
-        &mut self,
+        &self,
         settings: &MemorySettings,
         strategy: &Strategy,
     ) -> Option<HeldMemory> {
         let all = self.all_buffers(settings, strategy, STEPS)?;
-        HeldMemory::of(all, self.machine().largest_tensor())
+        HeldMemory::of(all, self.machine.largest_tensor())
     }
 
     /// Every buffer of so many steps of a benchmark, whose batch stays on the device, and of a run.
     fn all_buffers(
-        &mut self,
+        &self,
         settings: &MemorySettings,
         strategy: &Strategy,
         steps: usize,
     ) -> Option<[Vec<BufferLifetime>; 2]> {
-        let mut buffers = |ahead| self.buffers(settings, strategy, steps, ahead);
+        let buffers = |ahead| self.buffers(settings, strategy, steps, ahead);
         Some([buffers(false)?, buffers(true)?])
     }
 
     /// Every buffer of so many steps with these settings, with images that are copied `ahead` or with a batch that
     /// stays on the device.
     fn buffers(
-        &mut self,
+        &self,
         settings: &MemorySettings,
         strategy: &Strategy,
         steps: usize,
         ahead: bool,
     ) -> Option<Vec<BufferLifetime>> {
         // What several devices exchange is not known.
-        if !self.machine().cuda || self.plan().devices.len() > 1 || settings.offload_optimizer {
+        if !self.machine.cuda || self.plan.devices.len() > 1 || settings.offload_optimizer {
             return None;
         }
         let costs = self.costs(settings);
-        let plan = self.plan();
+        let plan = &self.plan;
         let images = settings.micro_batch.min(plan.device_batch());
-        let on = self.machine().target(settings.precision, settings.dense_layers);
+        let on = self.machine.target(settings.precision, settings.dense_layers);
         let memory = DryAllocator::recording();
         let mut stages: Vec<Box<dyn DryStage>> = Vec::with_capacity(costs.stages.len());
         let mut shape = plan.input(images);
@@ -135,7 +135,7 @@ mod tests {
         crate::plan::plan(loaded.config).expect("a right plan")
     }
 
-    fn strategy(estimator: &mut Estimator, settings: &MemorySettings) -> Strategy {
+    fn strategy(estimator: &Estimator, settings: &MemorySettings) -> Strategy {
         estimator.strategies(settings).expect("a right policy").swap_remove(0)
     }
 
@@ -161,7 +161,7 @@ mod tests {
         for (model, set, most) in cases {
             let plan = planned(model, set);
             let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
-            let mut estimator = Estimator::new(&plan, Machine::ASSUMED);
+            let estimator = Estimator::new(&plan, Machine::ASSUMED);
             let peak = estimator.estimate(&settings).expect("a right policy").peak;
             let held = estimator.held(&settings).expect("all stages are fused");
             let ratio = held.bytes() as f64 / peak as f64;
@@ -185,9 +185,9 @@ mod tests {
         {
             let plan = planned(model, set);
             let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
-            let mut estimator = Estimator::new(&plan, Machine::ASSUMED);
-            let strategy = strategy(&mut estimator, &settings);
-            let mut held = |steps: usize| {
+            let estimator = Estimator::new(&plan, Machine::ASSUMED);
+            let strategy = strategy(&estimator, &settings);
+            let held = |steps: usize| {
                 let all = estimator.all_buffers(&settings, &strategy, steps);
                 let largest = Machine::ASSUMED.largest_tensor();
                 HeldMemory::of(all.expect("all stages are fused"), largest)
@@ -206,8 +206,8 @@ mod tests {
         ] {
             let plan = planned(model, set);
             let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
-            let mut estimator = Estimator::new(&plan, Machine::ASSUMED);
-            let strategy = strategy(&mut estimator, &settings);
+            let estimator = Estimator::new(&plan, Machine::ASSUMED);
+            let strategy = strategy(&estimator, &settings);
             let buffers = estimator.buffers(&settings, &strategy, STEPS, true);
             let buffers = buffers.expect("all stages are fused");
             let of_step = |step: usize| {
@@ -231,8 +231,8 @@ mod tests {
     fn small_buffers_are_few() {
         let plan = planned("densenet121", "train.batch_size=8");
         let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
-        let mut estimator = Estimator::new(&plan, Machine::ASSUMED);
-        let strategy = strategy(&mut estimator, &settings);
+        let estimator = Estimator::new(&plan, Machine::ASSUMED);
+        let strategy = strategy(&estimator, &settings);
         let buffers = estimator.buffers(&settings, &strategy, STEPS, true);
         let buffers = buffers.expect("all stages are fused");
         let small: Vec<&BufferLifetime> =
@@ -263,9 +263,9 @@ mod tests {
         ] {
             let plan = planned(model, set);
             let settings = MemorySettings::configured(&plan.memory, plan.device_batch());
-            let mut estimator = Estimator::new(&plan, Machine::ASSUMED);
+            let estimator = Estimator::new(&plan, Machine::ASSUMED);
             let peak = estimator.estimate(&settings).expect("a right policy").peak as f64;
-            let strategy = strategy(&mut estimator, &settings);
+            let strategy = strategy(&estimator, &settings);
             let buffers = estimator.buffers(&settings, &strategy, STEPS, true);
             let buffers = buffers.expect("all stages are fused");
             let mut live: Vec<(u64, bool, u64)> = Vec::new();

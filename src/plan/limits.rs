@@ -2,7 +2,7 @@
 
 use super::changes::{self, Change, Tried, price};
 use super::preference::{Preference, preferred};
-use super::{Estimator, Machine, MemorySettings, Plan};
+use super::{Estimator, MemorySettings};
 use crate::choice::{Choice, NoSettings};
 use crate::memory::{CheckpointingConfig, OffloadConfig, Precision};
 use crate::model::ModelConfig;
@@ -11,17 +11,13 @@ use crate::model::ModelConfig;
 const SIDE: usize = 32;
 
 /// What would fit `budget` bytes where a step with `settings` does not.
-pub(super) fn what_would_fit(
-    plan: &Plan,
-    machine: Machine,
-    budget: u64,
-    settings: &MemorySettings,
-) -> String {
-    let ways = ways(plan, machine, budget, settings).into_iter();
+pub(super) fn what_would_fit(estimator: &Estimator, settings: &MemorySettings) -> String {
+    let &Estimator { ref plan, machine, budget, .. } = estimator;
+    let ways = ways(estimator, settings).into_iter();
     let mut would: Vec<String> = ways.map(|(_, written)| written).collect();
     let would_fit = |model: &ModelConfig, size: [usize; 2]| {
         plan.resized(model, size).is_some_and(|plan| {
-            let mut estimator = Estimator::within(&plan, machine, budget);
+            let estimator = Estimator::within(&plan, machine, budget);
             estimator.estimate(settings).is_ok_and(|found| found.fits)
         })
     };
@@ -52,15 +48,10 @@ pub(super) fn what_would_fit(
 }
 
 /// The settings that would fit, the preferred first.
-fn ways(
-    plan: &Plan,
-    machine: Machine,
-    budget: u64,
-    settings: &MemorySettings,
-) -> Vec<(Preference, String)> {
-    let mut ways: Vec<(Preference, String)> =
-        fitting_alone(plan, machine, budget, settings).collect();
-    let together = |precision, images| together(plan, machine, budget, settings, precision, images);
+fn ways(estimator: &Estimator, settings: &MemorySettings) -> Vec<(Preference, String)> {
+    let Estimator { plan, machine, .. } = estimator;
+    let mut ways: Vec<(Preference, String)> = fitting_alone(estimator, settings).collect();
+    let together = |precision, images| together(estimator, settings, precision, images);
     if !ways.iter().any(|(preference, _)| preference.same_numbers) {
         ways.extend(together(settings.precision, settings.micro_batch));
     }
@@ -75,13 +66,7 @@ fn ways(
 }
 
 /// The most images at once that fit.
-fn fewer_images(
-    plan: &Plan,
-    machine: Machine,
-    budget: u64,
-    settings: &MemorySettings,
-) -> Option<Tried> {
-    let mut estimator = Estimator::within(plan, machine, budget);
+fn fewer_images(estimator: &Estimator, settings: &MemorySettings) -> Option<Tried> {
     let (mut fit, mut too_many) = (0, settings.micro_batch);
     while too_many - fit > 1 {
         let micro_batch = (fit + too_many) / 2;
@@ -91,7 +76,7 @@ fn fewer_images(
             false => too_many = micro_batch,
         }
     }
-    let images = (1..=fit).rev().find(|images| plan.normalises(*images))?;
+    let images = (1..=fit).rev().find(|images| estimator.plan.normalises(*images))?;
     let change = Change::MicroBatch(images);
     let now = estimator.estimate(settings).ok()?;
     let then = estimator.estimate(&MemorySettings { micro_batch: images, ..settings.clone() });
@@ -99,14 +84,13 @@ fn fewer_images(
 }
 
 /// The changes of which each by itself is enough, as many images at once as fit among them.
-fn fitting_alone<'a>(
-    plan: &'a Plan,
-    machine: Machine,
-    budget: u64,
+fn fitting_alone(
+    estimator: &Estimator,
     settings: &MemorySettings,
-) -> impl Iterator<Item = (Preference, String)> + 'a {
-    let images = fewer_images(plan, machine, budget, settings);
-    let others = changes::try_each(plan, &machine, budget, settings).into_iter();
+) -> impl Iterator<Item = (Preference, String)> {
+    let plan = &estimator.plan;
+    let images = fewer_images(estimator, settings);
+    let others = changes::try_each(estimator, settings).into_iter();
     let others = others.filter(|tried| !matches!(tried.change, Change::MicroBatch(_)));
     let all = images.into_iter().chain(others).filter(|tried| tried.fits);
     all.map(|tried| {
@@ -117,13 +101,12 @@ fn fitting_alone<'a>(
 /// The preferred of all settings with this precision and so many images at once that are not in
 /// `settings`, if one fits: those that lower the peak and change no number besides.
 fn together(
-    plan: &Plan,
-    machine: Machine,
-    budget: u64,
+    estimator: &Estimator,
     settings: &MemorySettings,
     precision: Precision,
     images: usize,
 ) -> Option<(Preference, String)> {
+    let Estimator { plan, machine, .. } = estimator;
     let within_budget = Choice(CheckpointingConfig::Budget(NoSettings {}));
     let mut policies = vec![settings.checkpointing.clone(), within_budget];
     policies.dedup();
@@ -150,8 +133,8 @@ fn together(
             }
         }
     }
-    let (found, chosen) = preferred(plan, machine, budget, &candidates)?;
-    let now = Estimator::within(plan, machine, budget).estimate(settings).ok()?.seconds;
+    let (found, chosen) = preferred(estimator, &candidates)?;
+    let now = estimator.estimate(settings).ok()?.seconds;
     let fewer = images < settings.micro_batch && plan.parts_matter();
     let same_numbers = !fewer && precision == settings.precision;
     let slowdown = found.time / now;

@@ -120,7 +120,7 @@ impl Planner {
     /// As there.
     pub fn choose_beside(plan: &Plan, machine: Machine, others: u64) -> Result<Self, NothingFits> {
         let (undecided, plan) = (plan, &plan.with_pipeline(machine));
-        let budget = Estimator::new(plan, machine).budget().saturating_sub(others);
+        let budget = Estimator::new(plan, machine).budget.saturating_sub(others);
         let configured = MemorySettings::configured(&plan.memory, plan.device_batch());
         let of = |settings| Self::new(plan.clone(), machine, budget, settings);
         let automatic = plan.memory.is_auto();
@@ -166,7 +166,7 @@ impl Planner {
     fn new(plan: Plan, machine: Machine, budget: u64, settings: MemorySettings) -> Self {
         const CHECKED: &str = "the policy has been checked against the chain";
         let found = |plan: &Plan| {
-            let mut estimator = Estimator::within(plan, machine, budget);
+            let estimator = Estimator::within(plan, machine, budget);
             let strategies = estimator.strategies(&settings).expect(CHECKED);
             (strategies, estimator.estimate(&settings).expect(CHECKED))
         };
@@ -189,15 +189,18 @@ impl Planner {
         }
     }
 
+    fn estimator(&self) -> Estimator {
+        Estimator::within(&self.plan, self.machine, self.budget)
+    }
+
     /// The memory of a GPU that steps are to be taken in: see [`Estimator::held`].
     pub fn held(&self) -> Option<HeldMemory> {
-        Estimator::within(&self.plan, self.machine, self.budget).held(&self.settings)
+        self.estimator().held(&self.settings)
     }
 
     /// Bytes of the room for gradients that other cards give each of the cards while it computes.
     pub fn gradient_room(&self) -> u64 {
-        let mut estimator = Estimator::within(&self.plan, self.machine, self.budget);
-        estimator.gradient_room(&self.settings)
+        self.estimator().gradient_room(&self.settings)
     }
 
     /// What is planned, with everything decided.
@@ -289,7 +292,7 @@ impl Planner {
             let epochs = counted(self.plan.frozen_epochs(), "epoch", "epochs");
             format!(" ({} for {epochs}, with stages frozen)", Bytes(first.peak))
         });
-        let price = price::of_numbers(&self.plan, self.machine, self.budget, &self.settings);
+        let price = price::of_numbers(&self.estimator(), &self.settings);
         format!(
             "memory: {}; estimated peak {}{}{held} of {}, {recomputed}{}",
             parts.join(", "),
@@ -334,7 +337,7 @@ impl Planner {
         };
         (now < then && self.plan.parts_matter()).then(|| {
             let (now, then) = (now * devices, then * devices);
-            let price = price::of_the_whole(&self.plan, self.machine, self.budget, &self.settings);
+            let price = price::of_the_whole(&self.estimator(), &self.settings);
             format!(
                 "BatchNorm normalises over {} at once, not over {then}, so that the model trains \
                  with other results than with {then}{}",
@@ -421,7 +424,7 @@ impl Planner {
 
     /// What would fit where a step does not.
     pub fn what_would_fit(&self) -> String {
-        what_would_fit(&self.plan, self.machine, self.budget, &self.settings)
+        what_would_fit(&self.estimator(), &self.settings)
     }
 }
 
@@ -436,12 +439,12 @@ fn nothing_fits(
     budget: u64,
     candidates: &[MemorySettings],
 ) -> NothingFits {
-    let mut estimator = Estimator::new(plan, machine);
+    let estimator = Estimator::new(plan, machine);
     let held = candidates
         .iter()
         .filter_map(|settings| Some((estimator.estimate(settings).ok()?.held, settings)));
     let (least, settings) = held.min_by_key(|(held, _)| *held).expect("there are candidates");
-    let advice = what_would_fit(plan, machine, budget, settings);
+    let advice = what_would_fit(&Estimator::within(plan, machine, budget), settings);
     let written = plan.memory.budget.is_some();
     let (free, cuda) = (machine.available().filter(|_| !written), machine.cuda);
     let micro_batch = settings.micro_batch;

@@ -86,9 +86,8 @@ pub(super) fn preferred_with_pipeline(
     let alike = |a: &MemorySettings, b: &MemorySettings| !is_free || a.micro_batch == b.micro_batch;
     for candidates in candidates.chunk_by(alike) {
         let plan = plan.with_pipeline_for(machine, candidates.first()?);
-        let Some((found, settings)) = preferred(&plan, machine, budget, candidates) else {
-            continue;
-        };
+        let estimator = Estimator::within(&plan, machine, budget);
+        let Some((found, settings)) = preferred(&estimator, candidates) else { continue };
         if best.as_ref().is_none_or(|(best, ..)| found.is_better_than(best)) {
             best = Some((found, plan, settings));
         }
@@ -99,15 +98,12 @@ pub(super) fn preferred_with_pipeline(
 /// The preferred of `candidates`, with its place among ways to take a step; of equally good ones, the
 /// first. `None` where none fits.
 pub(super) fn preferred(
-    plan: &Plan,
-    machine: Machine,
-    budget: u64,
+    estimator: &Estimator,
     candidates: &[MemorySettings],
 ) -> Option<(Preference, MemorySettings)> {
-    let mut estimator = Estimator::within(plan, machine, budget);
     let mut best: Option<(Preference, &MemorySettings)> = None;
     for settings in candidates {
-        let same_numbers = plan.prefers_numbers(settings);
+        let same_numbers = estimator.plan.prefers_numbers(settings);
         let least = estimator.least_seconds(settings);
         let bound = Preference { fits: true, same_numbers, time: least };
         let is_better =

@@ -9,18 +9,14 @@ use crate::screen::Bytes;
 const WORTH: f64 = 0.05;
 
 /// What the numbers of whole batches cost: how much faster fewer images at once would be.
-pub(super) fn of_numbers(
-    plan: &Plan,
-    machine: Machine,
-    budget: u64,
-    settings: &MemorySettings,
-) -> Option<String> {
-    let fewer = eligible(plan, &machine, |other| !plan.keeps_numbers(other));
+pub(super) fn of_numbers(estimator: &Estimator, settings: &MemorySettings) -> Option<String> {
+    let Estimator { plan, machine, .. } = estimator;
+    let fewer = eligible(plan, machine, |other| !plan.keeps_numbers(other));
     if !plan.keeps_numbers(settings) || fewer.is_empty() {
         return None;
     }
-    let now = Estimator::within(plan, machine, budget).estimate(settings).ok()?.seconds;
-    let (found, fewer) = preferred(plan, machine, budget, &fewer)?;
+    let now = estimator.estimate(settings).ok()?.seconds;
+    let (found, fewer) = preferred(estimator, &fewer)?;
     let faster = found.time / now;
     (faster < 1.0 - WORTH).then(|| {
         format!(
@@ -31,21 +27,17 @@ pub(super) fn of_numbers(
 }
 
 /// What whole batches would cost: the least memory that they need, and the time of that.
-pub(super) fn of_the_whole(
-    plan: &Plan,
-    machine: Machine,
-    budget: u64,
-    settings: &MemorySettings,
-) -> Option<String> {
+pub(super) fn of_the_whole(estimator: &Estimator, settings: &MemorySettings) -> Option<String> {
+    let Estimator { plan, machine, .. } = estimator;
     if plan.keeps_numbers(settings) {
         return None;
     }
-    let whole = eligible(plan, &machine, |other| plan.keeps_numbers(other));
+    let whole = eligible(plan, machine, |other| plan.keeps_numbers(other));
     // Within nothing, the policy `budget` takes the least that it can.
-    let mut estimator = Estimator::within(plan, machine, 0);
-    let found = whole.iter().filter_map(|other| Some((estimator.estimate(other).ok()?, other)));
+    let leanest = Estimator::within(plan, *machine, 0);
+    let found = whole.iter().filter_map(|other| Some((leanest.estimate(other).ok()?, other)));
     let (found, least) = found.min_by_key(|(found, _)| found.held)?;
-    let now = Estimator::within(plan, machine, budget).estimate(settings).ok()?.seconds;
+    let now = estimator.estimate(settings).ok()?.seconds;
     let plain = MemorySettings::configured(&plan.memory, plan.device_batch());
     let mut written = least.written_beside(&plain);
     written.push(format!("{:.1} × the time", found.seconds / now));

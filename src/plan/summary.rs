@@ -292,7 +292,7 @@ impl AtFirstSummary {
     ) -> Result<Option<Self>, Fault> {
         let Some(first) = plan.at_first() else { return Ok(None) };
         let later = Estimator::new(plan, machine).estimate(settings)?;
-        let mut estimator = Estimator::new(&first, machine);
+        let estimator = Estimator::new(&first, machine);
         let found = estimator.estimate(settings)?;
         let names = estimator.costs(settings).names;
         Ok(Some(Self {
@@ -310,7 +310,7 @@ impl PipelineSummary {
     /// batches.
     fn new(
         plan: &Plan,
-        estimator: &mut Estimator,
+        estimator: &Estimator,
         settings: &MemorySettings,
         whole: f64,
     ) -> Result<Option<Self>, Fault> {
@@ -363,8 +363,8 @@ impl PlanSummary {
             Some(planner) => planner.plan().clone(),
             None => plan.with_pipeline(*machine),
         };
-        let mut estimator = Estimator::new(plan, *machine);
-        let budget = estimator.budget();
+        let estimator = Estimator::new(plan, *machine);
+        let budget = estimator.budget;
         let configured = MemorySettings::configured(&plan.memory, plan.device_batch());
         let chosen = planner.map(|planner| planner.settings().clone());
         let settings = chosen.clone().unwrap_or(configured.clone());
@@ -408,7 +408,7 @@ impl PlanSummary {
             stages: stages
                 .map(|(place, (name, cost))| StageSummary::new(name, cost, place < costs.frozen))
                 .collect(),
-            pipeline: PipelineSummary::new(plan, &mut estimator, &settings, whole)?,
+            pipeline: PipelineSummary::new(plan, &estimator, &settings, whole)?,
             parallel: ParallelSummary::new(plan, *machine, &costs)?,
             at_first: AtFirstSummary::new(plan, *machine, &settings)?,
             strategies,
@@ -417,7 +417,7 @@ impl PlanSummary {
             fastest,
             preferred,
             largest_tensor: costs.largest_tensor,
-            advice: advice::advice(plan, machine, budget, &settings),
+            advice: advice::advice(&estimator, &settings),
         })
     }
 }
@@ -432,7 +432,7 @@ fn estimate_all(
         a.precision == b.precision && a.dense_layers == b.dense_layers
     };
     let estimate = |candidates: &[MemorySettings]| {
-        let mut estimator = Estimator::new(plan, *machine);
+        let estimator = Estimator::new(plan, *machine);
         candidates
             .iter()
             .map(|settings| estimator.estimate(settings))

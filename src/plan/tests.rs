@@ -57,7 +57,7 @@ fn what_is_chosen_keeps_the_numbers_where_that_fits_and_is_the_fastest_of_those(
             false => 16,
         };
         assert!(candidates.iter().any(whole) && !candidates.iter().all(whole), "{name}");
-        let mut estimator = Estimator::new(&plan, machine);
+        let estimator = Estimator::new(&plan, machine);
         let peaks = candidates.iter().map(|settings| estimator.estimate(settings));
         let mut held: Vec<u64> = peaks.map(|found| found.expect("a right policy").held).collect();
         held.sort_unstable();
@@ -69,7 +69,7 @@ fn what_is_chosen_keeps_the_numbers_where_that_fits_and_is_the_fastest_of_those(
             let mut memory = plan.memory.clone();
             memory.budget = Some(format!("{}kB", budget.div_ceil(1000)));
             let plan = Plan { memory, ..plan.clone() };
-            let mut estimator = Estimator::new(&plan, machine);
+            let estimator = Estimator::new(&plan, machine);
             let found = candidates.iter().map(|settings| {
                 let found = estimator.estimate(settings).expect("a right policy");
                 (found.fits, whole(settings) || !batch_norm, normalised(settings), found.seconds)
@@ -293,7 +293,7 @@ fn what_is_said_to_fit_does() {
     let settings = MemorySettings { micro_batch: 1, ..MemorySettings::configured(&plan.memory, 8) };
     let machine = card(600 << 20);
     let budget = machine.held_at_most(140 << 20);
-    let text = super::limits::what_would_fit(&plan, machine, budget, &settings);
+    let text = super::limits::what_would_fit(&Estimator::within(&plan, machine, budget), &settings);
     insta::assert_snapshot!(text);
     let side = text.split("images of ").nth(1).and_then(|rest| rest.split('×').next());
     let side: usize = side.and_then(|side| side.parse().ok()).expect("a side");
@@ -319,7 +319,7 @@ fn where_nothing_fits_the_least_peak_and_what_would_fit_are_told() {
     let fault: NothingFits = Planner::choose(&plan, card(80 << 30)).expect_err("is too much");
     let settings = MemorySettings::configured(&plan.memory, plan.train.batch_size);
     let within = |held: u64| {
-        let mut estimator = Estimator::within(&plan, card(80 << 30), held);
+        let estimator = Estimator::within(&plan, card(80 << 30), held);
         estimator.estimate(&settings).expect("predicts")
     };
     let least = within(fault.least);
@@ -354,11 +354,10 @@ fn what_is_said_of_a_change_is_what_it_does() {
         for machine in [card(80 << 30), Machine { cuda: false, hopper: false, ..Machine::ASSUMED }]
         {
             let settings = MemorySettings::configured(&plan.memory, plan.train.batch_size);
-            let mut estimator = Estimator::new(&plan, machine);
-            let (budget, now) =
-                (estimator.budget(), estimator.estimate(&settings).expect("predicts"));
-            let advice = super::advice::advice(&plan, &machine, budget, &settings);
-            for tried in super::changes::try_each(&plan, &machine, budget, &settings) {
+            let estimator = Estimator::new(&plan, machine);
+            let now = estimator.estimate(&settings).expect("predicts");
+            let advice = super::advice::advice(&estimator, &settings);
+            for tried in super::changes::try_each(&estimator, &settings) {
                 let name = format!("`{}`", tried.change.written());
                 let said: Vec<&str> = advice.split(". ").filter(|s| s.contains(&name)).collect();
                 let wanted = match tried.peak as f64 / now.peak as f64 {
@@ -529,7 +528,7 @@ fn a_budget_is_kept_within_behind_frozen_stages() {
     let plan = planned(DENSENET, &set);
     let machine = card(80 << 30);
     let mut settings = MemorySettings::configured(&plan.memory, plan.train.batch_size);
-    let mut estimator = Estimator::new(&plan, machine);
+    let estimator = Estimator::new(&plan, machine);
     let most = estimator.estimate(&settings).expect("predicts").peak;
     settings.checkpointing = Choice(CheckpointingConfig::Every(NoSettings {}));
     let least = estimator.estimate(&settings).expect("predicts").peak;

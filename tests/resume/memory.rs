@@ -75,7 +75,7 @@ fn peaks(run: &Run, micro_batch: usize) -> [u64; 2] {
         let memory = toml::from_str(&memory).expect("settings");
         MemorySettings::configured(&memory, run.plan.train.batch_size)
     };
-    let mut estimator = Estimator::new(&run.plan, machine);
+    let estimator = Estimator::new(&run.plan, machine);
     ["none", "every"].map(|policy| estimator.estimate(&settings(policy)).expect("a policy").peak)
 }
 
