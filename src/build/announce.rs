@@ -135,7 +135,7 @@ pub(super) fn announce(
             .map(|head| HeadLabels { name: head.name.clone(), labels: head.labels.clone() })
             .collect(),
         watched: Some(Watched {
-            metric: run.plan.train.best.metric.clone(),
+            metric: run.plan.monitors.best.metric.clone(),
             value: None,
             best: state.best.best,
             best_epoch: state.best.best_epoch,

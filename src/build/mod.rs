@@ -56,6 +56,7 @@ pub use trained::{Trained, TrainedFolder, open_trained, open_weights};
 use burn::tensor::Device;
 
 use crate::choice::NoSettings;
+use crate::config::TrainConfig;
 use crate::data::LabelCounts;
 use crate::memory::measure::Meter;
 use crate::memory::offload::{OffloadError, Store};
@@ -68,7 +69,7 @@ use crate::ops::is_gpu;
 use crate::optim::{LossScale, Schedule};
 use crate::parallel::processes::{Cards, Processes};
 use crate::parallel::{self, Shard};
-use crate::plan::{DevicePlan, Plan, Planner, TrainPlan};
+use crate::plan::{DevicePlan, Plan, Planner};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
 use crate::run::{
@@ -327,8 +328,8 @@ fn open_device(plan: &Plan, device: DevicePlan) -> Result<Device, BuildError> {
 
 /// The learning rate over time, for epochs of so many steps.
 fn schedule(plan: &Plan, steps_per_epoch: usize) -> Schedule {
-    let TrainPlan { schedule, optimizer, epochs, plateau, .. } = &plan.train;
-    let higher = plateau.as_ref().is_some_and(|monitor| monitor.is_higher_better());
+    let TrainConfig { schedule, optimizer, epochs, .. } = &plan.train;
+    let higher = plan.monitors.plateau.as_ref().is_some_and(|monitor| monitor.is_higher_better());
     schedule.init(optimizer.lr(), steps_per_epoch, *epochs, higher)
 }
 
@@ -514,7 +515,7 @@ fn rank(
         .filter_map(|bucket| Some((bucket.key().to_owned(), shard.of(bucket.value.clone())?)));
     let ema = plan.train.ema.as_ref().map(|ema| ema.init(weights));
     let loss_scale = precision.scales_loss().then(LossScale::default);
-    let TrainPlan { clip_norm, decay_norms_and_biases, .. } = plan.train;
+    let TrainConfig { clip_norm, decay_norms_and_biases, .. } = plan.train;
     let updater = Updater {
         optimizer,
         ema,

@@ -41,7 +41,7 @@ struct Told {
 fn told(plan: &Plan, splits: &Splits) -> Result<Told, DataError> {
     let mut warnings = splits.warnings.clone();
     warnings.extend(check_known(splits, &plan.heads)?);
-    let undefined = undefined_for_good(&plan.train, &plan.heads, &splits.validation);
+    let undefined = undefined_for_good(&plan.monitors, &plan.heads, &splits.validation);
     warnings.extend(undefined.values().cloned());
     Ok(Told { warnings, undefined: undefined.into_keys().collect() })
 }

@@ -296,7 +296,7 @@ pub(super) fn nothing_left(state: &TrainState, plan: &Plan) -> Option<String> {
                  train.early_stopping.patience={}`)",
                 epochs,
                 state.stopping.without_improvement,
-                stop.monitor.metric,
+                stop.metric,
                 2 * state.stopping.without_improvement.max(stop.patience)
             )
         }

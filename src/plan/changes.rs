@@ -159,8 +159,8 @@ pub(super) fn try_each(estimator: &Estimator, settings: &MemorySettings) -> Vec<
         of_other(Change::ShardOptimizer, &sharded);
     }
     let mut other = plan.clone();
-    other.train.optimizer =
-        OptimizerConfig::Sgd(SgdConfig { momentum: 0.0, ..SgdConfig::default() });
+    let sgd = SgdConfig { momentum: 0.0, ..SgdConfig::default() };
+    other.train.optimizer = Choice(OptimizerConfig::Sgd(sgd));
     if other.train.optimizer.kept() < kept {
         of_other(Change::Sgd, &other);
     }

@@ -26,7 +26,6 @@ mod warnings;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use arrangement::Arrangement;
@@ -35,7 +34,7 @@ pub use device::DevicePlan;
 pub use estimate::{DeviceEstimate, Estimator, StepEstimate};
 pub use held::HeldMemory;
 pub use machine::Machine;
-pub use monitor::Monitor;
+pub use monitor::{Monitor, Monitors};
 pub use pipeline::PipelinePlan;
 pub use planner::{BackOff, Chosen, NothingFits, Planner};
 pub use settings::MemorySettings;
@@ -46,13 +45,12 @@ pub use summary::{
 
 use crate::choice::Choice;
 pub use crate::config::Mode;
-use crate::config::{Config, RunConfig};
+use crate::config::{Config, RunConfig, TrainConfig};
 use crate::data::{DEFAULT_FRACTION, DataConfig, check_labels};
 use crate::evaluate::EvaluateConfig;
 use crate::fault::{Fault, fault};
 use crate::memory::{DenseLayers, MemoryConfig, Precision, StageSpec};
 use crate::model::{FreezeAtFirst, FreezeConfig, HeadConfig, ModelConfig, Network, Norm};
-use crate::optim::{EmaConfig, OptimizerConfig, ScheduleConfig};
 use crate::parallel::{BatchNormOver, OptimizerPlacement};
 
 /// An experiment with everything decided.
@@ -84,53 +82,14 @@ pub struct Plan {
     /// What is predicted; at least one, with different names. Each names its loss, which fits its
     /// task.
     pub heads: Vec<HeadConfig>,
-    /// How it is trained.
-    pub train: TrainPlan,
+    /// How it is trained, with the metric of `best` and the directions of metrics written out.
+    pub train: TrainConfig,
+    /// The metrics that are watched.
+    pub monitors: Monitors,
     /// How a step fits in memory.
     pub memory: MemoryConfig,
     /// How the trained model is judged.
     pub evaluate: EvaluateConfig,
-}
-
-/// How the network is trained.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TrainPlan {
-    /// Passes over the training images, at most.
-    pub epochs: usize,
-    /// Images per optimizer step.
-    pub batch_size: usize,
-    /// The optimizer with all its settings.
-    pub optimizer: OptimizerConfig,
-    /// What the learning rate of stages is multiplied by, as the configuration names them; 1 for the
-    /// others.
-    pub lr_factors: BTreeMap<String, f64>,
-    /// The learning rate over time.
-    pub schedule: ScheduleConfig,
-    /// The metric that a `plateau` schedule watches; none for other schedules.
-    pub plateau: Option<Monitor>,
-    /// Whether weight decay also acts on biases and norms.
-    pub decay_norms_and_biases: bool,
-    /// The largest norm of the gradient; no clipping when absent.
-    pub clip_norm: Option<f64>,
-    /// The average of the weights; none when absent.
-    pub ema: Option<EmaConfig>,
-    /// When training ends before its last epoch; never when absent.
-    pub early_stopping: Option<EarlyStopping>,
-    /// What `best` is saved by.
-    pub best: Monitor,
-}
-
-/// When training ends before its last epoch.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EarlyStopping {
-    /// What is watched.
-    pub monitor: Monitor,
-    /// Epochs without improvement before training ends; at least 1.
-    pub patience: usize,
-    /// The least change that counts as an improvement; 0 or more.
-    pub min_delta: f64,
-    /// Epochs before this one (counted from 1) never end training.
-    pub start_epoch: usize,
 }
 
 impl Plan {
@@ -345,7 +304,8 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     check_labels(&config.data, &config.heads)?;
     let named = |head: &HeadConfig| HeadConfig { loss: Some(Choice(head.loss())), ..head.clone() };
     let heads: Vec<HeadConfig> = config.heads.iter().map(named).collect();
-    let train = train(&config, &heads)?;
+    let mut train = config.train;
+    let monitors = Monitors::written_out(&mut train, &heads)?;
     let mut data = config.data;
     let chosen = data.validation.list.is_some() || data.validation.folds.is_some();
     if !chosen && !data.has_validation_list() {
@@ -372,6 +332,7 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
         freeze_stages,
         heads,
         train,
+        monitors,
         memory,
         evaluate,
     };
@@ -381,45 +342,4 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     plan.check_pipeline()?;
     checks::normalised(&plan)?;
     Ok(plan)
-}
-
-fn train(config: &Config, heads: &[HeadConfig]) -> Result<TrainPlan, Fault> {
-    let train = &config.train;
-    let plateau = match &train.schedule.0 {
-        ScheduleConfig::Plateau(plateau) => {
-            Some(Monitor::new("train.schedule.plateau.metric", &plateau.metric, heads)?)
-        }
-        _ => None,
-    };
-    let early_stopping = match &train.early_stopping {
-        Some(stop) => {
-            let monitor = Monitor::new("train.early_stopping.metric", &stop.metric, heads)?;
-            monitor.agrees_with(stop.mode)?;
-            Some(EarlyStopping {
-                monitor,
-                patience: stop.patience,
-                min_delta: stop.min_delta,
-                start_epoch: stop.start_epoch,
-            })
-        }
-        None => None,
-    };
-    let best = match (&train.best_metric, &early_stopping) {
-        (Some(metric), _) => Monitor::new("train.best_metric", metric, heads)?,
-        (None, Some(stop)) => stop.monitor.clone(),
-        (None, None) => Monitor::loss(),
-    };
-    Ok(TrainPlan {
-        epochs: train.epochs,
-        batch_size: train.batch_size,
-        optimizer: train.optimizer.0.clone(),
-        lr_factors: train.lr_factors.clone(),
-        schedule: train.schedule.0.clone(),
-        plateau,
-        decay_norms_and_biases: train.decay_norms_and_biases,
-        clip_norm: train.clip_norm,
-        ema: train.ema.clone(),
-        early_stopping,
-        best,
-    })
 }

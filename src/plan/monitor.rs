@@ -1,9 +1,10 @@
 //! A metric that is watched, and which way is better.
 
-use crate::config::Mode;
+use crate::config::{Mode, TrainConfig};
 use crate::fault::{Fault, fault};
 use crate::metric::{higher_is_better, metric_names};
 use crate::model::HeadConfig;
+use crate::optim::ScheduleConfig;
 
 /// A metric that is watched.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,6 +66,48 @@ impl Monitor {
         );
         let help = format!("write `mode = \"{right}\"` or leave it out");
         Err(fault("train.early_stopping.mode", message, help).also("train.early_stopping.metric"))
+    }
+}
+
+/// The metrics that a training watches.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Monitors {
+    /// That of a `plateau` schedule; none for other schedules.
+    pub plateau: Option<Monitor>,
+    /// That of early stopping; none where training never ends before its last epoch.
+    pub early_stopping: Option<Monitor>,
+    /// What `best` is saved by.
+    pub best: Monitor,
+}
+
+impl Monitors {
+    /// Finds those of `train` among what the heads yield, and writes out there what it leaves to default.
+    pub(super) fn written_out(
+        train: &mut TrainConfig,
+        heads: &[HeadConfig],
+    ) -> Result<Self, Fault> {
+        let plateau = match &train.schedule.0 {
+            ScheduleConfig::Plateau(plateau) => {
+                Some(Monitor::new("train.schedule.plateau.metric", &plateau.metric, heads)?)
+            }
+            _ => None,
+        };
+        let early_stopping = match &mut train.early_stopping {
+            Some(stop) => {
+                let monitor = Monitor::new("train.early_stopping.metric", &stop.metric, heads)?;
+                monitor.agrees_with(stop.mode)?;
+                stop.mode = Some(monitor.mode);
+                Some(monitor)
+            }
+            None => None,
+        };
+        let best = match (&train.best_metric, &early_stopping) {
+            (Some(metric), _) => Monitor::new("train.best_metric", metric, heads)?,
+            (None, Some(monitor)) => monitor.clone(),
+            (None, None) => Monitor::loss(),
+        };
+        train.best_metric = Some(best.metric.clone());
+        Ok(Self { plateau, early_stopping, best })
     }
 }
 

@@ -1,8 +1,7 @@
 //! A plan as a configuration, with every default written out.
 
-use super::{EarlyStopping, Plan, TrainPlan};
-use crate::choice::Choice;
-use crate::config::{Config, DeviceConfig, DeviceUse, EarlyStoppingConfig, TrainConfig};
+use super::Plan;
+use crate::config::{Config, DeviceConfig, DeviceUse};
 use crate::model::ModelTable;
 use crate::parallel::{DataParallelConfig, ParallelConfig};
 
@@ -26,7 +25,7 @@ impl Plan {
                 ..self.model.config().clone().into()
             },
             heads: self.heads.clone(),
-            train: self.train.to_config(),
+            train: self.train.clone(),
             memory: self.memory.clone(),
             evaluate: self.evaluate.clone(),
         }
@@ -53,34 +52,5 @@ impl Plan {
     /// Neither can be read from a file.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         Ok(format!("{OPENING}{}", toml::to_string(&self.to_config())?))
-    }
-}
-
-impl TrainPlan {
-    fn to_config(&self) -> TrainConfig {
-        TrainConfig {
-            epochs: self.epochs,
-            batch_size: self.batch_size,
-            optimizer: Choice(self.optimizer.clone()),
-            lr_factors: self.lr_factors.clone(),
-            schedule: Choice(self.schedule.clone()),
-            decay_norms_and_biases: self.decay_norms_and_biases,
-            clip_norm: self.clip_norm,
-            ema: self.ema.clone(),
-            early_stopping: self.early_stopping.as_ref().map(EarlyStopping::to_config),
-            best_metric: Some(self.best.metric.clone()),
-        }
-    }
-}
-
-impl EarlyStopping {
-    fn to_config(&self) -> EarlyStoppingConfig {
-        EarlyStoppingConfig {
-            metric: self.monitor.metric.clone(),
-            mode: Some(self.monitor.mode),
-            patience: self.patience,
-            min_delta: self.min_delta,
-            start_epoch: self.start_epoch,
-        }
     }
 }

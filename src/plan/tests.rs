@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::{BackOff, Estimator, Machine, MemorySettings, NothingFits, Plan, PlanSummary, Planner};
 use crate::choice::{Choice, NoSettings};
+use crate::config::TrainConfig;
 use crate::memory::{CheckpointingConfig, DenseLayers, Precision, Speed, TradeOff};
 use crate::model::Norm;
 
@@ -439,7 +440,7 @@ fn batch_norm_is_never_left_with_one_number() {
         // Of 9 images, parts of 2, 4 or 8 leave one.
         assert_eq!(settings.micro_batch, 9);
     }
-    let plan = Plan { train: super::TrainPlan { batch_size: 6, ..plan.train.clone() }, ..plan };
+    let plan = Plan { train: TrainConfig { batch_size: 6, ..plan.train.clone() }, ..plan };
     let images: Vec<usize> =
         plan.eligible(&machine).iter().map(|settings| settings.micro_batch).collect();
     assert!(images.contains(&2) && images.contains(&4) && !images.contains(&1), "{images:?}");

@@ -404,9 +404,9 @@ impl Run {
     /// training.
     fn stop_early(&mut self, find: impl Fn(&str) -> Option<f64>) -> Option<Event> {
         let stopping = self.plan.train.early_stopping.as_ref()?;
+        let monitor = self.plan.monitors.early_stopping.as_ref()?;
         let (epoch, state) = (self.state.epoch, &mut self.state.stopping);
-        let value = find(&stopping.monitor.metric);
-        state.observe(epoch, value, &stopping.monitor, stopping.min_delta);
+        state.observe(epoch, find(&monitor.metric), monitor, stopping.min_delta);
         let waited = state.without_improvement >= stopping.patience;
         if !waited || epoch < stopping.start_epoch || epoch >= self.plan.train.epochs {
             return None;
@@ -414,7 +414,7 @@ impl Run {
         self.state.ended = Some(EndReason::EarlyStopping);
         Some(Event::EarlyStopped {
             epoch,
-            metric: stopping.monitor.metric.clone(),
+            metric: monitor.metric.clone(),
             best: state.best,
             best_epoch: state.best_epoch,
             patience: stopping.patience,
@@ -436,7 +436,7 @@ impl Run {
         val.extend(validation.intervals(&self.plan.heads, self.plan.run.seed));
         let reasons = validation.reasons(&self.plan.heads, &val);
         let find = |metric: &str| find(&train, &val, metric);
-        let monitors = undefined::monitors(&self.plan.train);
+        let monitors = undefined::monitors(&self.plan.monitors);
         let undefined = undefined::warnings(
             &monitors,
             epoch,
@@ -444,11 +444,11 @@ impl Run {
             |metric| find(metric).is_some(),
             |metric| reasons.get(metric.strip_prefix("val/")?).map(String::as_str),
         );
-        let monitored = find(&self.plan.train.best.metric);
-        if let Some(monitor) = &self.plan.train.plateau {
+        let monitored = find(&self.plan.monitors.best.metric);
+        if let Some(monitor) = &self.plan.monitors.plateau {
             self.schedule.observe(find(&monitor.metric));
         }
-        let is_best = self.state.best.observe(epoch, monitored, &self.plan.train.best, 0.0);
+        let is_best = self.state.best.observe(epoch, monitored, &self.plan.monitors.best, 0.0);
         let values = EpochValues { epoch, train: train.clone(), val: val.clone() };
         if is_best {
             self.state.best_values = Some(values.clone());
@@ -476,7 +476,7 @@ impl Run {
             skipped_steps: self.state.skipped_steps,
             loss_scale: self.trainer.first().updater.loss_scale.map(|scale| scale.scale()),
             watched: Some(Watched {
-                metric: self.plan.train.best.metric.clone(),
+                metric: self.plan.monitors.best.metric.clone(),
                 value: monitored,
                 best: self.state.best.best,
                 best_epoch: self.state.best.best_epoch,

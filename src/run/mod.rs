@@ -236,7 +236,7 @@ impl Run {
 
     fn end(&self, reason: EndReason) -> End {
         let state = &self.state;
-        let monitor = &self.plan.train.best;
+        let monitor = &self.plan.monitors.best;
         let best = state.best.best.zip(state.best_values.clone());
         let folder = &self.folder;
         // The best state may be gone, which was told.

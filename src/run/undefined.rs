@@ -5,18 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::data::{Dataset, Targets};
 use crate::metric::HeadPredictions;
 use crate::model::{HeadConfig, Task};
-use crate::plan::{Monitor, TrainPlan};
+use crate::plan::{Monitor, Monitors};
 
 /// A metric that is monitored, what for, and what is not without its value.
 pub(super) type Monitored<'a> = (&'a Monitor, &'static str, &'static str);
 
-/// Every metric that `train` monitors.
-pub(super) fn monitors(train: &TrainPlan) -> Vec<Monitored<'_>> {
-    let stopping = train.early_stopping.as_ref().map(|stop| &stop.monitor);
+/// Every metric that is monitored.
+pub(super) fn monitors(of: &Monitors) -> Vec<Monitored<'_>> {
     let all = [
-        (stopping, "early stopping", "training is not stopped early"),
-        (Some(&train.best), "the choice of the best epoch", "no epoch is saved as `best`"),
-        (train.plateau.as_ref(), "the learning-rate schedule", "the learning rate stays as it is"),
+        (of.early_stopping.as_ref(), "early stopping", "training is not stopped early"),
+        (Some(&of.best), "the choice of the best epoch", "no epoch is saved as `best`"),
+        (of.plateau.as_ref(), "the learning-rate schedule", "the learning rate stays as it is"),
     ];
     all.into_iter().filter_map(|(monitor, who, without)| Some((monitor?, who, without))).collect()
 }
@@ -24,11 +23,11 @@ pub(super) fn monitors(train: &TrainPlan) -> Vec<Monitored<'_>> {
 /// A warning for each monitored metric that cannot have a value in any epoch, since the validation
 /// images lack the labels for it: the metric, and what is said.
 pub fn undefined_for_good(
-    train: &TrainPlan,
+    monitors: &Monitors,
     heads: &[HeadConfig],
     validation: &Dataset,
 ) -> BTreeMap<String, String> {
-    let monitors = monitors(train);
+    let monitors = self::monitors(monitors);
     let all: Vec<usize> = (0..validation.len()).collect();
     let targets = validation.targets(&all);
     let mut found = BTreeMap::new();

@@ -1,5 +1,6 @@
 //! Devices that share out the optimizer's state have the bits of devices that each keep all of it.
 
+use trainer::choice::Choice;
 use trainer::optim::OptimizerConfig;
 use trainer::parallel::OptimizerPlacement;
 
@@ -87,7 +88,7 @@ fn every_optimizer_has_the_same_bits_with_its_state_shared_out() {
         let optimizer: OptimizerConfig = toml::from_str(settings).expect("an optimizer");
         let (devices, network) = (2 + place % 3, [BATCH_NORM, GROUP_NORM][place % 2]);
         let mut plan = plan(network, devices, "");
-        plan.train.optimizer = optimizer;
+        plan.train.optimizer = Choice(optimizer);
         assert_same_bits(&plan, &format!("{settings}, {devices} devices"));
     }
 }
@@ -108,7 +109,7 @@ fn everything_that_changes_a_step_gives_the_same_bits_with_shards() {
     ];
     for (devices, network, more) in cases {
         let mut plan = plan(network, devices, more);
-        plan.train.optimizer = adam.clone();
+        plan.train.optimizer = Choice(adam.clone());
         plan.train.lr_factors = [("stem".to_owned(), 0.5), ("denseblock2".to_owned(), 3.0)].into();
         assert_same_bits(&plan, &format!("{network:?}, {devices} devices, {more}"));
         plan.train.ema = None;
