@@ -217,25 +217,11 @@ fn remembered(
     let settings = changed(chosen.settings, before, &plan.memory);
     let planner = Planner::resumed(plan, machine, Chosen { settings, budget });
     let (settings, estimate) = (planner.settings(), planner.estimate());
-    let keeps_within = matches!(settings.checkpointing.0, CheckpointingConfig::Budget(_));
     // A budget lowered where memory has not sufficed is kept within as well as can be.
-    if keeps_within && budget == asked_for && !estimate.fits {
-        let (least, micro_batch) = (estimate.held, settings.micro_batch);
-        let advice = planner.what_would_fit();
-        let written = plan.memory.budget.is_some();
-        let free = machine.available().filter(|_| !written);
-        return Err(NothingFits {
-            fixed: false,
-            written,
-            budget,
-            free,
-            cuda: machine.cuda,
-            least,
-            micro_batch,
-            advice,
-        });
+    match settings.keeps_within() && budget == asked_for && !estimate.fits {
+        true => Err(planner.does_not_fit(false, budget)),
+        false => Ok(planner),
     }
-    Ok(planner)
 }
 
 /// `settings`, chosen under `before`, with what `now` says otherwise. What decides about bits stays: the

@@ -1,9 +1,10 @@
 //! Settings that change how much memory a step takes, each tried on its own.
 
 use super::preference::Preference;
+use super::settings::HOST;
 use super::{Estimator, MemorySettings, Plan, StepEstimate};
 use crate::choice::{Choice, NoSettings};
-use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Precision};
+use crate::memory::{CheckpointingConfig, DenseLayers, Precision};
 use crate::optim::{OptimizerConfig, SgdConfig};
 use crate::parallel::OptimizerPlacement;
 
@@ -138,8 +139,7 @@ pub(super) fn try_each(estimator: &Estimator, settings: &MemorySettings) -> Vec<
         all.push((Change::HalfWithEps, with(&|to| to.precision = Precision::Half)));
     }
     if machine.cuda && !settings.offloads() {
-        let host = OffloadConfig::Host(NoSettings {});
-        all.push((Change::Offload, with(&|to| to.offload = Choice(host.clone()))));
+        all.push((Change::Offload, with(&|to| to.offload = Choice(HOST))));
     }
     let kept = plan.train.optimizer.kept();
     if machine.cuda && !settings.offload_optimizer && kept > 0 {

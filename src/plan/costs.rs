@@ -179,8 +179,7 @@ impl Plan {
         let weights_seconds = if on.cuda { weights_received as f64 / SHARD_BANDWIDTH } else { 0.0 };
         let optimizer_seconds = passes + weights_seconds + 2.0 * optimizer_away as f64 / speed.link;
         let average = if self.train.ema.is_some() { own(trained) } else { 0 };
-        let [height, width] = self.data.image.size;
-        let one = (self.data.image.channels * height * width) as u64;
+        let one = numbers(&self.input(1));
         // On the CPU the batch lies in the same memory, and so do the buffers of products.
         let batch = match on.cuda {
             true if is_first => self.ahead_on_gpu(on.precision, images),
@@ -237,8 +236,7 @@ impl Plan {
     /// Bytes of the next `images` images, which are copied to a GPU while it computes those before them.
     pub fn ahead_on_gpu(&self, precision: Precision, images: usize) -> u64 {
         let bytes = if precision == Precision::Bf16 { 2 } else { NUMBER };
-        let [height, width] = self.data.image.size;
-        bytes * (images * self.data.image.channels * height * width) as u64
+        bytes * numbers(&self.input(images))
     }
 
     /// Bytes of a whole batch of images on a GPU.

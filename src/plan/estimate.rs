@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::planner::keeps_within;
 use super::{Costs, Machine, MemorySettings, Plan};
 use crate::choice::Choice;
 use crate::fault::Fault;
@@ -474,7 +473,7 @@ impl Estimator {
     /// is held, where that can be.
     fn trees(&self, settings: &MemorySettings) -> Result<Vec<CheckpointPlan>, Fault> {
         let cuda = self.machine.cuda;
-        if !cuda || !keeps_within(settings) {
+        if !cuda || !settings.keeps_within() {
             return self.trees_within(settings, self.machine.in_use(self.budget));
         }
         let before = self.kept_within.borrow().iter().find(|(known, _)| known == settings).cloned();

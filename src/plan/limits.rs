@@ -2,9 +2,10 @@
 
 use super::changes::{self, Change, Tried, price};
 use super::preference::{Preference, preferred};
+use super::settings::{BUDGET, HOST, with_each};
 use super::{Estimator, MemorySettings};
-use crate::choice::{Choice, NoSettings};
-use crate::memory::{CheckpointingConfig, OffloadConfig, Precision};
+use crate::choice::Choice;
+use crate::memory::Precision;
 use crate::model::ModelConfig;
 
 /// Image sides that are tried are multiples of it.
@@ -107,32 +108,22 @@ fn together(
     images: usize,
 ) -> Option<(Preference, String)> {
     let Estimator { plan, machine, .. } = estimator;
-    let within_budget = Choice(CheckpointingConfig::Budget(NoSettings {}));
-    let mut policies = vec![settings.checkpointing.clone(), within_budget];
-    policies.dedup();
-    let mut places = vec![settings.offload.clone()];
+    let mut policies = vec![settings.checkpointing.0.clone(), BUDGET];
+    let mut places = vec![settings.offload.0.clone()];
     let mut optimizers = vec![settings.offload_optimizer];
     if machine.cuda {
-        places.push(Choice(OffloadConfig::Host(NoSettings {})));
+        places.push(HOST);
         optimizers.push(true);
     }
+    policies.dedup();
     places.dedup();
     optimizers.dedup();
-    let mut candidates = Vec::new();
-    for dense_layers in plan.dense_layers(machine.cuda, precision) {
-        for offload_optimizer in &optimizers {
-            for offload in &places {
-                candidates.extend(policies.iter().map(|checkpointing| MemorySettings {
-                    precision,
-                    micro_batch: images,
-                    checkpointing: checkpointing.clone(),
-                    offload: offload.clone(),
-                    dense_layers,
-                    offload_optimizer: *offload_optimizer,
-                }));
-            }
-        }
-    }
+    let dense_layers = plan.dense_layers(machine.cuda, precision);
+    let of = MemorySettings { precision, micro_batch: images, ..settings.clone() };
+    let all = with_each(&[of], &dense_layers, |to, layers| to.dense_layers = layers);
+    let all = with_each(&all, &optimizers, |to, waits| to.offload_optimizer = waits);
+    let all = with_each(&all, &places, |to, place| to.offload = Choice(place));
+    let candidates = with_each(&all, &policies, |to, policy| to.checkpointing = Choice(policy));
     let (found, chosen) = preferred(estimator, &candidates)?;
     let now = estimator.estimate(settings).ok()?.seconds;
     let fewer = images < settings.micro_batch && plan.parts_matter();

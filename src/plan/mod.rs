@@ -207,6 +207,14 @@ impl Plan {
         }
     }
 
+    /// The images that BatchNorm normalises over where a device takes `micro_batch` at once and the batch is large enough.
+    pub(crate) fn normalised_together(&self, micro_batch: usize) -> usize {
+        match self.batch_norm {
+            BatchNormOver::Sync => micro_batch.saturating_mul(self.copies()),
+            BatchNormOver::Local => micro_batch,
+        }
+    }
+
     /// Whether BatchNorm, where there is one, has more than one number of each channel to normalise
     /// over in every part of a batch that is taken `micro_batch` at once.
     pub(crate) fn normalises(&self, micro_batch: usize) -> bool {

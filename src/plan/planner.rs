@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::limits::what_would_fit;
 use super::preference::{Preference, preferred_with_pipeline};
 use super::price;
+use super::settings::BUDGET;
 use super::{Estimator, HeldMemory, Machine, MemorySettings, Plan, StepEstimate};
-use crate::choice::{Choice, NoSettings};
+use crate::choice::Choice;
 use crate::fault::{Fault, fault};
-use crate::memory::{CheckpointingConfig, DenseLayers, OffloadConfig, Strategy};
+use crate::memory::{DenseLayers, OffloadConfig, Strategy};
 use crate::ops::gpu::Kernel;
-use crate::parallel::BatchNormOver;
 use crate::screen::{Bytes, counted};
 
 /// How the steps of a run are taken: what a saved state remembers.
@@ -56,7 +56,7 @@ impl NothingFits {
             Some(free) => format!("{} (of {} that are free)", Bytes(self.budget), Bytes(free)),
             None => Bytes(self.budget).to_string(),
         };
-        let images = images(self.micro_batch);
+        let images = counted(self.micro_batch, "image", "images");
         let (what, takes) = match (self.fixed, self.cuda) {
             (true, true) => ("a step does not fit", "it holds an estimated"),
             (true, false) => ("a step does not fit", "its estimated peak is"),
@@ -70,10 +70,6 @@ impl NothingFits {
     pub fn fault(&self) -> Option<Fault> {
         self.written.then(|| fault("memory.budget", self.message(), &self.advice))
     }
-}
-
-fn images(count: usize) -> String {
-    counted(count, "image", "images")
 }
 
 /// How steps go on where memory has not sufficed.
@@ -124,7 +120,7 @@ impl Planner {
         let configured = MemorySettings::configured(&plan.memory, plan.device_batch());
         let of = |settings| Self::new(plan.clone(), machine, budget, settings);
         let automatic = plan.memory.is_auto();
-        if !automatic && !keeps_within(&configured) {
+        if !automatic && !configured.keeps_within() {
             let planner = of(configured);
             // Where no budget is written, what is estimated to be too much may still be tried; but not on
             // the CPU, where the system ends the process and no step is taken again with fewer images.
@@ -135,16 +131,7 @@ impl Planner {
             };
             return match planner.estimate.held <= most {
                 true => Ok(planner),
-                false => Err(NothingFits {
-                    fixed: true,
-                    written: plan.memory.budget.is_some(),
-                    budget: most,
-                    free: None,
-                    cuda: machine.cuda,
-                    least: planner.estimate.held,
-                    micro_batch: planner.settings.micro_batch,
-                    advice: planner.what_would_fit(),
-                }),
+                false => Err(planner.does_not_fit(true, most)),
             };
         }
         let eligible = match automatic {
@@ -217,7 +204,7 @@ impl Planner {
     pub fn chosen(&self) -> Option<Chosen> {
         let configured = MemorySettings::configured(&self.plan.memory, self.plan.device_batch());
         let says_all = !self.plan.memory.is_auto()
-            && !keeps_within(&configured)
+            && !configured.keeps_within()
             && self.settings == configured;
         (!says_all).then(|| Chosen { settings: self.settings.clone(), budget: self.budget })
     }
@@ -331,17 +318,13 @@ impl Planner {
     pub fn fewer_normalised(&self) -> Option<String> {
         let configured = MemorySettings::configured(&self.plan.memory, self.plan.device_batch());
         let (now, then) = (self.settings.micro_batch, configured.micro_batch);
-        let devices = match self.plan.batch_norm {
-            BatchNormOver::Sync => self.plan.copies(),
-            BatchNormOver::Local => 1,
-        };
         (now < then && self.plan.parts_matter()).then(|| {
-            let (now, then) = (now * devices, then * devices);
+            let [now, then] = [now, then].map(|images| self.plan.normalised_together(images));
             let price = price::of_the_whole(&self.estimator(), &self.settings);
             format!(
                 "BatchNorm normalises over {} at once, not over {then}, so that the model trains \
                  with other results than with {then}{}",
-                images(now),
+                counted(now, "image", "images"),
                 price.map(|price| format!("; {price}")).unwrap_or_default(),
             )
         })
@@ -393,8 +376,7 @@ impl Planner {
             let is_first = self.is_first;
             Self { is_first, ..Self::new(self.plan.clone(), self.machine, budget, settings) }
         };
-        let least = Choice(CheckpointingConfig::Budget(NoSettings {}));
-        let again = of(MemorySettings { checkpointing: least, ..self.settings.clone() });
+        let again = of(MemorySettings { checkpointing: Choice(BUDGET), ..self.settings.clone() });
         let again = (again.estimate().peak < failed).then_some(again);
         let fewest = self.plan.fewest_at_once();
         let micro_batch = images.div_ceil(2).max(fewest);
@@ -422,15 +404,26 @@ impl Planner {
         Some(back_off)
     }
 
+    /// What is said where a step is not to be taken so, as it does not fit in `budget` bytes; whether nothing was left to
+    /// be chosen is `fixed`.
+    pub fn does_not_fit(&self, fixed: bool, budget: u64) -> NothingFits {
+        let written = self.plan.memory.budget.is_some();
+        NothingFits {
+            fixed,
+            written,
+            budget,
+            free: self.machine.available().filter(|_| !fixed && !written),
+            cuda: self.machine.cuda,
+            least: self.estimate.held,
+            micro_batch: self.settings.micro_batch,
+            advice: self.what_would_fit(),
+        }
+    }
+
     /// What would fit where a step does not.
     pub fn what_would_fit(&self) -> String {
         what_would_fit(&self.estimator(), &self.settings)
     }
-}
-
-/// Whether the policy is to keep within the budget.
-pub(super) fn keeps_within(settings: &MemorySettings) -> bool {
-    matches!(settings.checkpointing.0, CheckpointingConfig::Budget(_))
 }
 
 fn nothing_fits(
@@ -444,9 +437,6 @@ fn nothing_fits(
         .iter()
         .filter_map(|settings| Some((estimator.estimate(settings).ok()?.held, settings)));
     let (least, settings) = held.min_by_key(|(held, _)| *held).expect("there are candidates");
-    let advice = what_would_fit(&Estimator::within(plan, machine, budget), settings);
-    let written = plan.memory.budget.is_some();
-    let (free, cuda) = (machine.available().filter(|_| !written), machine.cuda);
-    let micro_batch = settings.micro_batch;
-    NothingFits { fixed: false, written, budget, free, cuda, least, micro_batch, advice }
+    let planner = Planner::new(plan.clone(), machine, budget, settings.clone());
+    NothingFits { least, ..planner.does_not_fit(false, budget) }
 }

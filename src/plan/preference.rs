@@ -6,7 +6,6 @@
 use std::cmp::Ordering;
 
 use super::{Estimator, Machine, MemorySettings, Plan};
-use crate::parallel::BatchNormOver;
 
 /// How a way to take a step stands beside others: first what fits, of that first what gives the same
 /// numbers as a whole batch at once, and of that the fastest.
@@ -64,11 +63,7 @@ impl Plan {
         if self.depth() == 1 {
             return self.keeps_numbers(settings);
         }
-        let copies = match self.batch_norm {
-            BatchNormOver::Sync => self.copies(),
-            BatchNormOver::Local => 1,
-        };
-        let normalised = settings.micro_batch.saturating_mul(copies);
+        let normalised = self.normalised_together(settings.micro_batch);
         !self.parts_matter() || normalised >= ENOUGH_TO_NORMALISE.min(self.train.batch_size)
     }
 }

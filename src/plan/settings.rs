@@ -29,9 +29,9 @@ pub struct MemorySettings {
 }
 
 const NONE: CheckpointingConfig = CheckpointingConfig::None(NoSettings {});
-const BUDGET: CheckpointingConfig = CheckpointingConfig::Budget(NoSettings {});
+pub(super) const BUDGET: CheckpointingConfig = CheckpointingConfig::Budget(NoSettings {});
 const HERE: OffloadConfig = OffloadConfig::None(NoSettings {});
-const HOST: OffloadConfig = OffloadConfig::Host(NoSettings {});
+pub(super) const HOST: OffloadConfig = OffloadConfig::Host(NoSettings {});
 
 /// Every precision that a configuration can name.
 const PRECISIONS: [Precision; 5] =
@@ -73,10 +73,29 @@ impl MemorySettings {
         written.into_iter().flatten().collect()
     }
 
+    /// Whether the policy is to keep within the budget.
+    pub fn keeps_within(&self) -> bool {
+        self.checkpointing.0 == BUDGET
+    }
+
     /// Whether anything waits off the device.
     pub fn offloads(&self) -> bool {
-        !matches!(self.offload.0, OffloadConfig::None(_))
+        self.offload.0 != HERE
     }
+}
+
+/// Each of `all` with each of `values`, which `set` writes into it.
+pub(super) fn with_each<T: Clone>(
+    all: &[MemorySettings],
+    values: &[T],
+    set: impl Fn(&mut MemorySettings, T),
+) -> Vec<MemorySettings> {
+    let with = |settings: &MemorySettings, value: &T| {
+        let mut settings = settings.clone();
+        set(&mut settings, value.clone());
+        settings
+    };
+    all.iter().flat_map(|settings| values.iter().map(|value| with(settings, value))).collect()
 }
 
 impl Plan {
@@ -102,26 +121,19 @@ impl Plan {
         if !precisions.contains(&configured.precision) {
             precisions.push(configured.precision);
         }
-        let policies = self.policies(&configured.checkpointing.0);
-        let micro_batches = self.micro_batches(Some(configured.micro_batch));
         let mut all = Vec::new();
         for precision in precisions {
-            for dense_layers in self.dense_layers(machine.cuda, precision) {
-                for micro_batch in &micro_batches {
-                    for offload in places(machine, &configured.offload.0) {
-                        all.extend(policies.iter().map(|checkpointing| MemorySettings {
-                            precision,
-                            micro_batch: *micro_batch,
-                            checkpointing: Choice(checkpointing.clone()),
-                            offload: Choice(offload.clone()),
-                            dense_layers,
-                            offload_optimizer: configured.offload_optimizer,
-                        }));
-                    }
-                }
-            }
+            let layers = self.dense_layers(machine.cuda, precision);
+            let of =
+                |dense_layers| MemorySettings { precision, dense_layers, ..configured.clone() };
+            all.extend(layers.into_iter().map(of));
         }
-        all
+        let micro_batches = self.micro_batches(Some(configured.micro_batch));
+        let all = with_each(&all, &micro_batches, |to, images| to.micro_batch = images);
+        let offloads = places(machine, &configured.offload.0);
+        let all = with_each(&all, &offloads, |to, place| to.offload = Choice(place));
+        let policies = self.policies(&configured.checkpointing.0);
+        with_each(&all, &policies, |to, policy| to.checkpointing = Choice(policy))
     }
 
     /// The settings that are compared where something is chosen automatically: what the user wrote stays.
@@ -141,21 +153,11 @@ impl Plan {
             Some(written) => vec![written],
             None => self.dense_layers(machine.cuda, memory.precision),
         };
-        let mut all = Vec::new();
-        for micro_batch in self.micro_batches(None).into_iter().rev() {
-            for offload in &offloads {
-                for dense_layers in &dense_layers {
-                    all.extend(policies.iter().map(|checkpointing| MemorySettings {
-                        micro_batch,
-                        checkpointing: Choice(checkpointing.clone()),
-                        offload: Choice(offload.clone()),
-                        dense_layers: *dense_layers,
-                        ..configured.clone()
-                    }));
-                }
-            }
-        }
-        all
+        let micro_batches: Vec<usize> = self.micro_batches(None).into_iter().rev().collect();
+        let all = with_each(&[configured], &micro_batches, |to, images| to.micro_batch = images);
+        let all = with_each(&all, &offloads, |to, place| to.offload = Choice(place));
+        let all = with_each(&all, &dense_layers, |to, layers| to.dense_layers = layers);
+        with_each(&all, &policies, |to, policy| to.checkpointing = Choice(policy))
     }
 
     /// 1, 2, 4 and so on, up to the whole batch, and the one that is configured.
