@@ -1,49 +1,58 @@
-//! Every check that a type cannot make, as a list of small functions. The families check their own
+//! Every check that a type cannot make, in small functions. The families check their own
 //! settings; what spans several of them stands here.
 
 use std::collections::HashMap;
 
 use super::{DevicePlan, MemorySettings, Plan};
-use crate::config::Config;
-use crate::data::{ImageConfig, check_augment, check_layouts, check_normalize};
+use crate::config::{Config, TrainConfig};
+use crate::data::{
+    DataConfig, ImageConfig, ValidationConfig, check_augment, check_layouts, check_normalize,
+};
 use crate::fault::{Fault, fault, require};
 use crate::loss;
-use crate::memory::{MicroBatch, NoAmount, OffloadConfig, Precision};
+use crate::memory::{MemoryConfig, MicroBatch, NoAmount, OffloadConfig, Precision};
 use crate::model::{
     HeadConfig, MOST_LABELS, ModelConfig, Network, Task, heads_stage, stages_called,
 };
 use crate::optim::{OptimizerConfig, check_clip_norm};
 use crate::screen::counted;
 
-type Check = fn(&Config) -> Result<(), Fault>;
-
-const CHECKS: [Check; 21] = [
-    run_name,
-    saving,
-    pictures,
-    epochs,
-    batch_size,
-    image,
-    layouts,
-    validation,
-    loading,
-    augment,
-    init,
-    heads,
-    labels,
-    head_sizes,
-    optimizer,
-    early_stopping,
-    precision,
-    micro_batch,
-    budget,
-    offload,
-    evaluate,
-];
-
 /// The first fault of a configuration.
 pub(super) fn check(config: &Config) -> Result<(), Fault> {
-    CHECKS.iter().try_for_each(|check| check(config))
+    let Config { data, heads, train, memory, .. } = config;
+    run_name(config)?;
+    saving(config)?;
+    pictures(config)?;
+    at_least_one("train.epochs", train.epochs)?;
+    batch_size(train.batch_size)?;
+    image(data)?;
+    check_layouts(data)?;
+    validation(data)?;
+    loading(config)?;
+    augment(config)?;
+    init(config)?;
+    self::heads(heads)?;
+    each_head(heads, labels)?;
+    each_head(heads, head_sizes)?;
+    optimizer(train)?;
+    early_stopping(train)?;
+    precision(config)?;
+    if let Some(MicroBatch::Images(images)) = memory.micro_batch {
+        at_least_one("memory.micro_batch", images)?;
+    }
+    budget(memory)?;
+    offload(memory)?;
+    config.evaluate.check().map_err(|fault| fault.below("evaluate"))
+}
+
+/// The first fault that `check` finds in one of the heads; it counts keys from the head's table.
+fn each_head(
+    heads: &[HeadConfig],
+    check: impl Fn(&HeadConfig) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    heads.iter().enumerate().try_for_each(|(place, head)| {
+        check(head).map_err(|fault| fault.below(&format!("heads[{place}]")))
+    })
 }
 
 /// A fault at `key` unless `value` is in `range`; NaN is in none.
@@ -99,16 +108,7 @@ fn pictures(config: &Config) -> Result<(), Fault> {
     require(config.run.pictures <= MOST_PICTURES, "run.pictures", message, help)
 }
 
-fn evaluate(config: &Config) -> Result<(), Fault> {
-    config.evaluate.check().map_err(|fault| fault.below("evaluate"))
-}
-
-fn epochs(config: &Config) -> Result<(), Fault> {
-    at_least_one("train.epochs", config.train.epochs)
-}
-
-fn batch_size(config: &Config) -> Result<(), Fault> {
-    let batch = config.train.batch_size;
+fn batch_size(batch: usize) -> Result<(), Fault> {
     at_least_one("train.batch_size", batch)?;
     let message = format!("a batch of {batch} images is more than {MOST_IMAGES}");
     let help = "write a number that fits in memory, such as 32: `trainer plan` says what fits";
@@ -124,9 +124,8 @@ const LEAST_SIDE: usize = 32;
 /// Sides beyond this overflow nothing, but no radiograph has them and no memory holds them.
 const LARGEST_SIDE: usize = 16384;
 
-fn image(config: &Config) -> Result<(), Fault> {
-    let image = &config.data.image;
-    let data = &config.data;
+fn image(data: &DataConfig) -> Result<(), Fault> {
+    let image = &data.image;
     let arrays = data.layout.arrays.is_some()
         || data.sources.iter().any(|source| source.layout.arrays.is_some());
     let least = if arrays { 1 } else { LEAST_SIDE };
@@ -136,14 +135,14 @@ fn image(config: &Config) -> Result<(), Fault> {
         let key = format!("data.image.size[{place}]");
         require((least..=LARGEST_SIDE).contains(side), key, message, help)?;
     }
-    let channels = if arrays { 1..=MOST_CHANNELS } else { 1..=3 };
-    let holds = channels.contains(&image.channels) && (arrays || image.channels != 2);
-    let (message, help) = match arrays {
+    let (holds, message, help) = match arrays {
         true => (
+            (1..=MOST_CHANNELS).contains(&image.channels),
             format!("images of {} channels are out of range", image.channels),
             format!("write the array's channels, from 1 to {MOST_CHANNELS}"),
         ),
         false => (
+            matches!(image.channels, 1 | 3),
             format!("images have 1 or 3 channels, not {}", image.channels),
             "write 1 (grey), or 3 for weights trained on colour images".to_owned(),
         ),
@@ -151,13 +150,9 @@ fn image(config: &Config) -> Result<(), Fault> {
     require(holds, "data.image.channels", message, help)
 }
 
-fn layouts(config: &Config) -> Result<(), Fault> {
-    check_layouts(&config.data)
-}
-
-fn validation(config: &Config) -> Result<(), Fault> {
-    folds(config)?;
-    let Some(fraction) = config.data.validation.fraction else { return Ok(()) };
+fn validation(data: &DataConfig) -> Result<(), Fault> {
+    folds(&data.validation)?;
+    let Some(fraction) = data.validation.fraction else { return Ok(()) };
     let message = format!("a share of {fraction} leaves no patients on one side of the split");
     let help = "write a number between 0 and 1, such as 0.1";
     let holds = fraction > 0.0 && fraction < 1.0;
@@ -167,8 +162,7 @@ fn validation(config: &Config) -> Result<(), Fault> {
 /// More folds than anyone has the time for.
 const MOST_FOLDS: usize = 100;
 
-fn folds(config: &Config) -> Result<(), Fault> {
-    let validation = &config.data.validation;
+fn folds(validation: &ValidationConfig) -> Result<(), Fault> {
     let key = |name: &str| format!("data.validation.{name}");
     let Some(folds) = validation.folds else {
         let help = "write `folds = 5` beside it, or remove it";
@@ -213,8 +207,7 @@ fn init(config: &Config) -> Result<(), Fault> {
     require(named, "model.init", "`init` is empty", "write the file of weights, or remove it")
 }
 
-fn heads(config: &Config) -> Result<(), Fault> {
-    let heads = &config.heads;
+fn heads(heads: &[HeadConfig]) -> Result<(), Fault> {
     let help = "add a table `[[heads]]` with `name`, `task` and `labels`";
     require(!heads.is_empty(), "heads", "there is no head, so nothing is predicted", help)?;
     let message =
@@ -242,62 +235,52 @@ fn heads(config: &Config) -> Result<(), Fault> {
     require(trained, "heads[0].weight", message, "give one of them a weight above 0")
 }
 
-fn labels(config: &Config) -> Result<(), Fault> {
-    for (place, head) in config.heads.iter().enumerate() {
-        let key = format!("heads[{place}].labels");
-        let help = "write the labels as the data set names them: `labels = [\"Edema\"]`";
-        require(!head.labels.is_empty(), &key, "`labels` is empty", help)?;
-        let message = format!("a head has at most {MOST_LABELS} labels");
-        require(head.labels.len() <= MOST_LABELS, &key, message, "write fewer")?;
-        let mut known = HashMap::with_capacity(head.labels.len());
-        for (index, label) in head.labels.iter().enumerate() {
-            let key = format!("heads[{place}].labels[{index}]");
-            require(!label.trim().is_empty(), &key, "this label is empty", help)?;
-            if let Some(first) = known.insert(label, index) {
-                let message = format!("the label {label:?} is given twice");
-                return Err(fault(key, message, "remove one of the two")
-                    .also(format!("heads[{place}].labels[{first}]")));
-            }
+fn labels(head: &HeadConfig) -> Result<(), Fault> {
+    let help = "write the labels as the data set names them: `labels = [\"Edema\"]`";
+    require(!head.labels.is_empty(), "labels", "`labels` is empty", help)?;
+    let message = format!("a head has at most {MOST_LABELS} labels");
+    require(head.labels.len() <= MOST_LABELS, "labels", message, "write fewer")?;
+    let mut known = HashMap::with_capacity(head.labels.len());
+    for (index, label) in head.labels.iter().enumerate() {
+        let key = format!("labels[{index}]");
+        require(!label.trim().is_empty(), &key, "this label is empty", help)?;
+        if let Some(first) = known.insert(label, index) {
+            let message = format!("the label {label:?} is given twice");
+            let fault = fault(key, message, "remove one of the two");
+            return Err(fault.also(format!("labels[{first}]")));
         }
-        let count = head.labels.len();
-        let (holds, message, help) = match head.task {
-            Task::Binary => (
-                count == 1,
-                format!("a `binary` head has one label, not {count}"),
-                "keep one label, or write `task = \"multilabel\"`",
-            ),
-            Task::Multiclass => (
-                count >= 2,
-                "a `multiclass` head has two classes or more, not 1".to_owned(),
-                "name all classes under `labels`, or write `task = \"binary\"`",
-            ),
-            Task::Multilabel | Task::Regression => (true, String::new(), ""),
-        };
-        let task = format!("heads[{place}].task");
-        require(holds, &key, message, help).map_err(|fault| fault.also(task))?;
     }
-    Ok(())
+    let count = head.labels.len();
+    let (holds, message, help) = match head.task {
+        Task::Binary => (
+            count == 1,
+            format!("a `binary` head has one label, not {count}"),
+            "keep one label, or write `task = \"multilabel\"`",
+        ),
+        Task::Multiclass => (
+            count >= 2,
+            "a `multiclass` head has two classes or more, not 1".to_owned(),
+            "name all classes under `labels`, or write `task = \"binary\"`",
+        ),
+        Task::Multilabel | Task::Regression => (true, String::new(), ""),
+    };
+    require(holds, "labels", message, help).map_err(|fault| fault.also("task"))
 }
 
 /// Wider than any layer after pooled features is of use.
 const WIDEST: usize = 65536;
 
-fn head_sizes(config: &Config) -> Result<(), Fault> {
-    for (place, head) in config.heads.iter().enumerate() {
-        for (index, width) in head.hidden.iter().enumerate() {
-            let key = format!("heads[{place}].hidden[{index}]");
-            let message = format!("a hidden layer cannot have {width} units");
-            let help = format!("write a width from 1 to {WIDEST}");
-            require((1..=WIDEST).contains(width), key, message, help)?;
-        }
-        let key = format!("heads[{place}].dropout");
-        within(&key, head.dropout, 0.0..1.0, "a probability from 0 up to but not including 1")?;
+fn head_sizes(head: &HeadConfig) -> Result<(), Fault> {
+    for (index, width) in head.hidden.iter().enumerate() {
+        let key = format!("hidden[{index}]");
+        let message = format!("a hidden layer cannot have {width} units");
+        let help = format!("write a width from 1 to {WIDEST}");
+        require((1..=WIDEST).contains(width), key, message, help)?;
     }
-    Ok(())
+    within("dropout", head.dropout, 0.0..1.0, "a probability from 0 up to but not including 1")
 }
 
-fn optimizer(config: &Config) -> Result<(), Fault> {
-    let train = &config.train;
+fn optimizer(train: &TrainConfig) -> Result<(), Fault> {
     let optimizer = &train.optimizer.0;
     optimizer.check().map_err(|fault| fault.below("train.optimizer"))?;
     let schedule = train.schedule.0.check(optimizer.lr());
@@ -311,8 +294,8 @@ fn optimizer(config: &Config) -> Result<(), Fault> {
     Ok(())
 }
 
-fn early_stopping(config: &Config) -> Result<(), Fault> {
-    let Some(stop) = &config.train.early_stopping else { return Ok(()) };
+fn early_stopping(train: &TrainConfig) -> Result<(), Fault> {
+    let Some(stop) = &train.early_stopping else { return Ok(()) };
     at_least_one("train.early_stopping.patience", stop.patience)?;
     within("train.early_stopping.min_delta", stop.min_delta, 0.0.., "0 or more")
 }
@@ -338,17 +321,10 @@ pub(super) fn precision_on(
     precision.check_device(|| cpu)
 }
 
-fn micro_batch(config: &Config) -> Result<(), Fault> {
-    match config.memory.micro_batch {
-        Some(MicroBatch::Images(images)) => at_least_one("memory.micro_batch", images),
-        Some(MicroBatch::Auto(_)) | None => Ok(()),
-    }
-}
-
-fn budget(config: &Config) -> Result<(), Fault> {
+fn budget(memory: &MemoryConfig) -> Result<(), Fault> {
     let help = "write a size, such as \"10GiB\", \"800MiB\" or \"90%\" (of the device's memory)";
     let fault = |no_amount: NoAmount| fault("memory.budget", no_amount.to_string(), help);
-    config.memory.budget().map(drop).map_err(fault)
+    memory.budget().map(drop).map_err(fault)
 }
 
 /// What BatchNorm normalises over: as PyTorch has it, more than one number of each channel.
@@ -378,8 +354,8 @@ pub(super) fn normalised(plan: &Plan) -> Result<(), Fault> {
 }
 
 /// Whether the folder is there is seen when a file is made in it.
-fn offload(config: &Config) -> Result<(), Fault> {
-    let OffloadConfig::Disk(disk) = config.memory.offload() else { return Ok(()) };
+fn offload(memory: &MemoryConfig) -> Result<(), Fault> {
+    let OffloadConfig::Disk(disk) = memory.offload() else { return Ok(()) };
     let given = !disk.path.as_os_str().is_empty();
     let help = "write a folder on a fast disk, such as \"/scratch\"";
     require(given, "memory.offload.disk.path", "`path` is empty", help)
@@ -437,14 +413,15 @@ pub(super) fn network(model: &ModelConfig, image: &ImageConfig) -> Result<Networ
 
 /// Heads that put out the network's features as they are.
 pub(super) fn direct_heads(network: &Network, heads: &[HeadConfig]) -> Result<(), Fault> {
-    for (place, head) in heads.iter().enumerate().filter(|(_, head)| head.direct) {
-        let key = format!("heads[{place}].direct");
+    each_head(heads, |head| {
+        if !head.direct {
+            return Ok(());
+        }
         let help = "write `direct = false`, or remove them";
         for (name, given) in [("hidden", !head.hidden.is_empty()), ("dropout", head.dropout > 0.0)]
         {
             let message = format!("a direct head has no layers, and `{name}` is for its layers");
-            require(!given, format!("heads[{place}].{name}"), message, help)
-                .map_err(|fault| fault.also(&key))?;
+            require(!given, name, message, help).map_err(|fault| fault.also("direct"))?;
         }
         let (features, outputs) = (network.features(), head.outputs());
         let message = format!(
@@ -452,22 +429,19 @@ pub(super) fn direct_heads(network: &Network, heads: &[HeadConfig]) -> Result<()
         );
         let help = "give as many labels as there are features, or remove `direct`: a linear layer \
                     then comes between";
-        let fault = require(features == outputs, key, message, help);
-        fault.map_err(|fault| fault.also(format!("heads[{place}].labels")))?;
-    }
-    Ok(())
+        let fault = require(features == outputs, "direct", message, help);
+        fault.map_err(|fault| fault.also("labels"))
+    })
 }
 
 /// Each head's loss, and what is done to its targets before, against its task and labels.
 pub(super) fn losses(heads: &[HeadConfig]) -> Result<(), Fault> {
-    heads.iter().enumerate().try_for_each(|(place, head)| {
+    each_head(heads, |head| {
         let holds = !head.standardize || head.task == Task::Regression;
         let message = "only the numbers of a `regression` head can be standardised";
         let help = "remove `standardize`, or write `task = \"regression\"`";
-        require(holds, format!("heads[{place}].standardize"), message, help)
-            .map_err(|fault| fault.also(format!("heads[{place}].task")))?;
+        require(holds, "standardize", message, help).map_err(|fault| fault.also("task"))?;
         let loss = loss::check(&head.loss(), head.task, &head.labels);
-        let below = |fault: Fault| fault.below(&format!("heads[{place}].loss"));
-        loss.map_err(|fault| below(fault).also(format!("heads[{place}].task")))
+        loss.map_err(|fault| fault.below("loss").also("task"))
     })
 }

@@ -69,20 +69,15 @@ impl DevicePlan {
     /// # Errors
     /// When it names none.
     pub fn parse_one(name: &str) -> Result<Self, Fault> {
-        let unknown = || fault(KEY, format!("unknown device {name:?}"), HELP);
-        match name.split_once(':') {
-            None => match name {
-                "auto" => Ok(Self::Auto),
-                "cpu" => Ok(Self::Cpu(None)),
-                "cuda" => Ok(Self::Cuda(0)),
-                _ => Err(unknown()),
-            },
-            Some(("cuda", digits)) => number(digits).map(Self::Cuda).ok_or_else(unknown),
-            Some(("cpu", digits)) => {
-                number(digits).map(|number| Self::Cpu(Some(number))).ok_or_else(unknown)
-            }
-            Some(_) => Err(unknown()),
-        }
+        let found = match (name, name.split_once(':')) {
+            ("auto", _) => Some(Self::Auto),
+            ("cpu", _) => Some(Self::Cpu(None)),
+            ("cuda", _) => Some(Self::Cuda(0)),
+            (_, Some(("cuda", digits))) => number(digits).map(Self::Cuda),
+            (_, Some(("cpu", digits))) => number(digits).map(|number| Self::Cpu(Some(number))),
+            _ => None,
+        };
+        found.ok_or_else(|| fault(KEY, format!("unknown device {name:?}"), HELP))
     }
 }
 

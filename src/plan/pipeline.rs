@@ -206,22 +206,16 @@ impl Plan {
                 if eager.1.is_better_than(&usual.1, WORTH_IT) { eager } else { usual }
             }
         };
-        self.clone().with_schedule(schedule).split_at(split)
+        self.decided(schedule, split)
     }
 
-    /// The same with a pipeline whose devices but the first begin with the stages `split`.
-    fn split_at(mut self, split: Vec<String>) -> Self {
-        if let Some(pipeline) = &mut self.pipeline {
-            pipeline.split = Some(split);
+    /// The same with a pipeline of this schedule, whose devices but the first begin with the stages `split`.
+    fn decided(&self, schedule: PipelineSchedule, split: Vec<String>) -> Self {
+        let mut plan = self.clone();
+        if let Some(pipeline) = &mut plan.pipeline {
+            (pipeline.schedule, pipeline.split) = (Some(schedule), Some(split));
         }
-        self.cut_stages()
-    }
-
-    fn with_schedule(mut self, schedule: PipelineSchedule) -> Self {
-        if let Some(pipeline) = &mut self.pipeline {
-            pipeline.schedule = Some(schedule);
-        }
-        self
+        plan.cut_stages()
     }
 
     /// The first stage of each device but the first, as far as that is decided.
@@ -387,8 +381,7 @@ impl Balance<'_> {
     }
 
     fn tried(&self, split: Vec<String>) -> Tried {
-        let plan = self.plan.clone().split_at(split.clone());
-        let plan = plan.with_schedule(self.schedule);
+        let plan = self.plan.decided(self.schedule, split.clone());
         let found = Estimator::new(&plan, self.machine).estimate(self.settings);
         match found {
             Ok(StepEstimate { seconds, devices, peak, fits, .. }) => {
@@ -491,7 +484,7 @@ impl Balance<'_> {
         let stages = each.names.len();
         let found = split(stages, ranks, time, fits);
         let fits = found.is_some();
-        let found = found.or_else(|| split_of(stages, ranks, bytes))?;
+        let found = found.or_else(|| split(stages, ranks, bytes, |_, _| true))?;
         Some((found.into_iter().map(|stage| each.names[stage].clone()).collect(), fits))
     }
 
@@ -512,7 +505,7 @@ impl Balance<'_> {
             from = to;
         }
         let time = |range: Range<usize>, _: usize| self.seconds_of(each, &parts, range);
-        let found = split_of(each.names.len(), self.plan.depth(), time)?;
+        let found = split(each.names.len(), self.plan.depth(), time, |_, _| true)?;
         Some(found.into_iter().map(|stage| each.names[stage].clone()).collect())
     }
 
@@ -527,15 +520,6 @@ impl Balance<'_> {
         let of_work = |stage| message_time(self.machine, number * each.outputs[stage]).of_work;
         work + messages.map(|stage| 2.0 * of_work(stage)).sum::<f64>()
     }
-}
-
-/// [`split`] without a condition.
-fn split_of(
-    stages: usize,
-    ranks: usize,
-    cost: impl Fn(Range<usize>, usize) -> f64,
-) -> Option<Vec<usize>> {
-    split(stages, ranks, cost, |_, _| true)
 }
 
 /// Seconds of each stage's work.
@@ -651,8 +635,9 @@ mod tests {
     #[test]
     fn equal_stages_are_shared_out_equally() {
         let one = |range: Range<usize>, _: usize| range.len() as f64;
-        assert_eq!(split_of(9, 3, one), Some(vec![3, 6]));
-        assert_eq!(split_of(4, 4, one), Some(vec![1, 2, 3]));
-        assert_eq!(split_of(2, 3, one), None);
+        let split = |stages, ranks| split(stages, ranks, one, |_, _| true);
+        assert_eq!(split(9, 3), Some(vec![3, 6]));
+        assert_eq!(split(4, 4), Some(vec![1, 2, 3]));
+        assert_eq!(split(2, 3), None);
     }
 }
