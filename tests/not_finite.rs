@@ -62,7 +62,7 @@ const WAYS: [(&str, &str); 8] = [
 fn layers(plan: &Plan, bench: &Bench) -> Vec<(&'static str, usize)> {
     let mut stages = plan.model.layers().to_vec();
     stages.push(heads_stage(&plan.heads, plan.model.features()));
-    let devices = bench.trainer.planner.stages_of_devices();
+    let devices = bench.trainer.planner.plan().stages_of_devices();
     let device = |stage: usize| devices.iter().position(|stages| stages.contains(&stage));
     let mut found = Vec::new();
     for (place, stage) in stages.iter().enumerate() {

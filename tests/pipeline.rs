@@ -128,7 +128,7 @@ fn dense_blocks_are_cut_where_devices_wait_for_each_other_otherwise() {
         );
         let planner = Planner::choose(&plan, Machine::ASSUMED).expect("is planned");
         let names = stages(planner.plan());
-        let begins = planner.stages_of_devices().into_iter().skip(1);
+        let begins = planner.plan().stages_of_devices().into_iter().skip(1);
         let begins: Vec<String> = begins.map(|range| names[range.start].clone()).collect();
         let estimate = planner.estimate();
         let seconds: Vec<f64> = estimate.devices.iter().map(|one| one.seconds).collect();
@@ -470,13 +470,16 @@ fn the_micro_batch_chosen_is_the_fastest_of_all_that_fit_and_normalise_over_enou
             let planner = planner.expect("is tried");
             let estimate = planner.estimate();
             let enough = norm == "group" || micro >= 16;
-            estimate.fits.then(|| (!enough, estimate.seconds, micro, planner.stages_of_devices()))
+            estimate
+                .fits
+                .then(|| (!enough, estimate.seconds, micro, planner.plan().stages_of_devices()))
         };
         let fitting = [64, 32, 16, 8, 4, 2, 1].into_iter().filter_map(of);
         let best = fitting.min_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         let found = Planner::choose(&set("'auto'", schedule, norm), machine);
-        let found =
-            found.ok().map(|planner| (planner.settings().micro_batch, planner.stages_of_devices()));
+        let found = found
+            .ok()
+            .map(|planner| (planner.settings().micro_batch, planner.plan().stages_of_devices()));
         seen.extend(found.as_ref().map(|(micro, _)| *micro));
         let best = best.map(|(_, _, micro, stages)| (micro, stages));
         assert_eq!(found, best, "{schedule}, {norm}, {memory} bytes");
@@ -616,7 +619,8 @@ fn cards_that_are_apart_are_planned_to_wait_for_long_messages() {
         let set = if cards.len() > 1 { &set[..] } else { &set[2..] };
         let planner = Planner::choose(&bench("data_parallel", set), apart).expect("is planned");
         let pipeline = planner.plan().pipeline.clone();
-        (planner.estimate().seconds, pipeline.map(|it| (it.schedule, it.split)))
+        let pipeline = pipeline.map(|it| (it.schedule(), it.split().map(<[String]>::to_vec)));
+        (planner.estimate().seconds, pipeline)
     };
     let (one, _) = planned(1, "");
     let cut =
@@ -650,7 +654,8 @@ fn the_schedule_chosen_is_the_eager_one_where_it_is_faster_and_fits() {
         let set: Vec<String> = set.iter().cloned().chain(schedule).collect();
         let planner = Planner::choose(&bench("data_parallel", &set), machine).expect("is tried");
         let pipeline = planner.plan().pipeline.clone().expect("a pipeline");
-        (pipeline.schedule, pipeline.split, planner.estimate().clone())
+        let split = pipeline.split().map(<[String]>::to_vec);
+        (pipeline.schedule(), split, planner.estimate().clone())
     };
     let mut seen = Vec::new();
     for (depth, cards, memory) in

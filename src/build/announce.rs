@@ -76,7 +76,7 @@ fn pipeline(planner: &Planner) -> Option<SharedModel> {
     let part = planner.strategies()[0].part?;
     let model = &planner.plan().model;
     let begin = |stage: usize| model.stage_names()[stage].to_owned();
-    let stages = planner.stages_of_devices().into_iter();
+    let stages = planner.plan().stages_of_devices().into_iter();
     let micro_batches = planner.micro_batches();
     Some(SharedModel {
         schedule: part.place.schedule,

@@ -350,7 +350,7 @@ fn trainer(
     starts: bool,
 ) -> Result<(Trainer, Option<Initial>), BuildError> {
     let plan = &planner.plan().clone();
-    let parts = planner.stages_of_devices();
+    let parts = planner.plan().stages_of_devices();
     let depth = parts.len();
     let exchanges = exchanges(&devices, depth, &planner)?;
     let messages = messages(&devices, depth)?;

@@ -180,7 +180,7 @@ pub(super) fn other_parts(plan: &Plan, planner: &Planner, saved: &TrainState) ->
         BatchNormOver::Sync => (before != now)
             .then(|| format!("over {before} images at once, and does over {now} from here on"))?,
         BatchNormOver::Local => {
-            let (devices, devices_now) = (saved.devices?, planner.copies());
+            let (devices, devices_now) = (saved.devices?, planner.plan().copies());
             let each = |images: usize, devices: usize| {
                 let images = counted(images.div_ceil(devices), "image", "images");
                 match devices {

@@ -1,7 +1,7 @@
 //! Which change matters for a model, which would do nothing or harm, and why.
 
 use super::changes::{self, Tried};
-use super::reasons::{Before, Peak};
+use super::reasons::Before;
 use super::{Estimator, Machine, MemorySettings, Plan};
 use crate::memory::Footprint;
 use crate::screen::Bytes;
@@ -13,16 +13,15 @@ const NOTHING: f64 = 0.02;
 /// A few sentences on `settings`: whether it fits, which change matters for this model, which would do
 /// nothing or harm, and why.
 pub(super) fn advice(estimator: &Estimator, settings: &MemorySettings) -> String {
-    let Estimator { plan, machine, budget, .. } = estimator;
+    let Estimator { plan, machine, .. } = estimator;
     let Ok(now) = estimator.estimate(settings) else { return String::new() };
     let Ok(costs) = estimator.costs_of_fullest(settings) else { return String::new() };
     let optimizer = costs.optimizer - costs.optimizer_away;
     let fixed = costs.weights + costs.gradients() + optimizer;
     let kept = costs.stages[costs.frozen..].iter().map(Footprint::kept).sum();
-    let (all, at_step, away) = (now.peak, now.at_step, now.away);
-    let peak = Peak { all, fixed, optimizer, kept, at_step, away };
-    let before = Before { plan, machine, settings, peak };
-    let mut sentences = vec![made_of(&before, now.held, *budget, now.devices.len())];
+    let all = now.peak;
+    let before = Before { estimator, settings, now, fixed, optimizer, kept };
+    let mut sentences = vec![made_of(&before)];
     let tried = changes::try_each(estimator, settings);
     let saved = |tried: &Tried| 1.0 - tried.peak as f64 / all as f64;
     let mut helps: Vec<&Tried> = tried.iter().filter(|p| saved(p) >= HELPS).collect();
@@ -81,20 +80,21 @@ fn times(ratio: f64) -> String {
     }
 }
 
-fn made_of(before: &Before, held: u64, budget: u64, devices: usize) -> String {
-    let peak = &before.peak;
-    let of = if devices > 1 { " on the fullest device" } else { "" };
-    let fits = if held <= budget { "fits in" } else { "does not fit in" };
-    let held = match before.machine.cuda {
-        true => format!(", with at most {} held,", Bytes(held)),
+fn made_of(before: &Before) -> String {
+    let Before { now, fixed, kept, .. } = before;
+    let Estimator { machine, budget, .. } = before.estimator;
+    let of = if now.devices.len() > 1 { " on the fullest device" } else { "" };
+    let fits = if now.held <= *budget { "fits in" } else { "does not fit in" };
+    let held = match machine.cuda {
+        true => format!(", with at most {} held,", Bytes(now.held)),
         false => String::new(),
     };
-    let (rest, place) = match peak.at_step {
+    let (rest, place) = match now.at_step {
         true => (
             "are what the optimizer's step works with",
             format!(
                 ", which is where the peak is: activations ({} where all are kept) are gone by then",
-                Bytes(peak.kept)
+                Bytes(*kept)
             ),
         ),
         false => ("are activations and what computing them takes", String::new()),
@@ -102,11 +102,11 @@ fn made_of(before: &Before, held: u64, budget: u64, devices: usize) -> String {
     format!(
         "The estimated peak of {}{of}{held} {fits} {}. {} of it ({:.0}%) are weights, gradients and the \
          optimizer's state, {} {rest}{place}.",
-        Bytes(peak.all),
-        Bytes(budget),
-        Bytes(peak.fixed),
-        peak.percent(peak.fixed),
-        Bytes(peak.all.saturating_sub(peak.fixed)),
+        Bytes(now.peak),
+        Bytes(*budget),
+        Bytes(*fixed),
+        before.percent(*fixed),
+        Bytes(now.peak.saturating_sub(*fixed)),
     )
 }
 

@@ -12,7 +12,7 @@
 use serde::Serialize;
 
 use super::estimate::{BANDWIDTH, STARTING, STARTING_ON_HOPPER, SUM_BANDWIDTH};
-use super::{Estimator, Machine, MemorySettings, Plan, Planner};
+use super::{Costs, Estimator, Machine, MemorySettings, Plan, Planner};
 use crate::fault::Fault;
 use crate::parallel::{BatchNormOver, OptimizerPlacement};
 use crate::screen::{Bytes, counted};
@@ -105,7 +105,9 @@ impl Arrangement {
         let values = 4 * norms.iter().sum::<usize>() * parts;
         // Of a pipeline each device has some of the layers, about as many as the others.
         let exchanges = (2 * norms.len() * parts).div_ceil(depth);
-        let gradients = estimator.gradients_of_a_device(&settings);
+        let devices_costs = estimator.known(&settings);
+        let of_each = || devices_costs.iter().map(|known| &known.costs);
+        let gradients = of_each().map(Costs::gradients).max().unwrap_or(0);
         // Of some those of all others come meanwhile; of the rest a card is given pieces.
         let room = estimator.gradient_room(&settings).checked_div(others).unwrap_or(0);
         let given = gradients.min(room);
@@ -113,7 +115,8 @@ impl Arrangement {
         let gradient_bytes = others * given + pieces;
         let gradient_seconds =
             ((others + 2) * given) as f64 / SUM_BANDWIDTH + pieces as f64 / BANDWIDTH;
-        let (weight_bytes, weight_seconds) = estimator.weights_received(&settings);
+        let weight_bytes = of_each().map(|costs| costs.weights_received).max().unwrap_or(0);
+        let weight_seconds = of_each().map(|costs| costs.weights_seconds).fold(0.0, f64::max);
         let statistics_bytes = others * 4 * values as u64;
         // That of a pipeline has it in its estimate.
         let layers: f64 = costs.stages.iter().map(|stage| stage.layers).sum();

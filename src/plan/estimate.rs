@@ -113,7 +113,7 @@ struct Key {
 /// What the stages of a device cost for one size of micro-batch.
 #[derive(Debug)]
 pub(super) struct Known {
-    costs: Costs,
+    pub costs: Costs,
     speed: Speed,
     /// Micro-batches that are simulated. But for a pipeline, a third costs as much as the second.
     micros: usize,
@@ -158,11 +158,6 @@ impl Known {
         CheckpointPlan::keep_all((self.costs.stages.len() - self.costs.frozen).max(1))
     }
 
-    /// Whether none of the stages is trained.
-    fn all_frozen(&self) -> bool {
-        self.costs.frozen == self.costs.stages.len()
-    }
-
     /// How `settings` take the stages forward and back within `budget` bytes, where they leave that open.
     ///
     /// # Errors
@@ -174,7 +169,7 @@ impl Known {
         cuda: bool,
         budget: u64,
     ) -> Result<CheckpointPlan, Fault> {
-        if self.all_frozen() {
+        if self.costs.frozen == self.costs.stages.len() {
             return Ok(self.keep_all());
         }
         let names = self.costs.trained();
@@ -377,23 +372,9 @@ impl Estimator {
         held.map_or(if waits { surely } else { most }, |held| machine.with_context(held.bytes()))
     }
 
-    /// Bytes of the gradients that a device has, at most.
-    pub fn gradients_of_a_device(&self, settings: &MemorySettings) -> u64 {
-        self.known(settings).iter().map(|known| known.costs.gradients()).max().unwrap_or(0)
-    }
-
     /// Bytes of the room for gradients that other cards give a device.
     pub fn gradient_room(&self, settings: &MemorySettings) -> u64 {
         self.known(settings).iter().map(|known| known.costs.gradient_room).max().unwrap_or(0)
-    }
-
-    /// Bytes of new weights that others send a device in a step, and seconds that these take; at most.
-    pub fn weights_received(&self, settings: &MemorySettings) -> (u64, f64) {
-        let of = |known: &Known| (known.costs.weights_received, known.costs.weights_seconds);
-        self.known(settings)
-            .iter()
-            .map(of)
-            .fold((0, 0.0), |most, of| (most.0.max(of.0), most.1.max(of.1)))
     }
 
     /// Bytes of a micro-batch that each device of a pipeline but the last sends to the one behind.
@@ -507,7 +488,8 @@ impl Estimator {
         known.iter().map(|known| known.tree(settings, cuda, in_use)).collect()
     }
 
-    fn known(&self, settings: &MemorySettings) -> Rc<[Known]> {
+    /// What the stages of each device cost that has some of one copy of the model.
+    pub(super) fn known(&self, settings: &MemorySettings) -> Rc<[Known]> {
         let images = settings.micro_batch.min(self.plan.device_batch());
         let &MemorySettings { precision, dense_layers, offload_optimizer, .. } = settings;
         let key = Key { precision, dense_layers, images, offload_optimizer };

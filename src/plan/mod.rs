@@ -35,7 +35,6 @@ pub use estimate::{DeviceEstimate, Estimator, StepEstimate};
 pub use held::HeldMemory;
 pub use machine::Machine;
 pub use monitor::{Monitor, Monitors};
-pub use pipeline::PipelinePlan;
 pub use planner::{BackOff, Chosen, NothingFits, Planner};
 pub use settings::MemorySettings;
 pub use summary::{
@@ -51,7 +50,7 @@ use crate::evaluate::EvaluateConfig;
 use crate::fault::{Fault, fault};
 use crate::memory::{DenseLayers, MemoryConfig, Precision, StageSpec};
 use crate::model::{FreezeAtFirst, FreezeConfig, HeadConfig, ModelConfig, Network, Norm};
-use crate::parallel::{BatchNormOver, OptimizerPlacement};
+use crate::parallel::{BatchNormOver, OptimizerPlacement, PipelineConfig};
 
 /// An experiment with everything decided.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,7 +65,7 @@ pub struct Plan {
     pub placement: OptimizerPlacement,
     /// How several devices share the stages of one copy of the model; each has a copy of its own where this
     /// is absent.
-    pub pipeline: Option<PipelinePlan>,
+    pub pipeline: Option<PipelineConfig>,
     /// Images, labels and the split. Exactly one layout is given, or sources with one each, and a
     /// share for validation where none has a list of its own; what is still absent means "all"
     /// (`views`, `workers`).
@@ -102,7 +101,7 @@ impl Plan {
     pub fn folder(&self) -> PathBuf {
         let folder = self.run.output.join(&self.run.name);
         match self.data.validation.fold {
-            Some(fold) => folder.join(fold_folder(fold)),
+            Some(fold) => folder.join(format!("{FOLD}{fold}")),
             None => folder,
         }
     }
@@ -250,12 +249,10 @@ impl Plan {
 
     /// The plan of the steps of these epochs, where there are any.
     pub fn at_first(&self) -> Option<Self> {
-        match self.freeze.clone()? {
-            FreezeConfig::Always(_) => None,
-            FreezeConfig::AtFirst(FreezeAtFirst { stages, .. }) => {
-                Some(Self { freeze: Some(FreezeConfig::Always(stages)), ..self.clone() })
-            }
-        }
+        let Some(FreezeConfig::AtFirst(FreezeAtFirst { stages, .. })) = self.freeze.clone() else {
+            return None;
+        };
+        Some(Self { freeze: Some(FreezeConfig::Always(stages)), ..self.clone() })
     }
 
     /// What the learning rate of each stage is multiplied by, the heads included.
@@ -289,12 +286,7 @@ impl Plan {
     }
 }
 
-/// What the run folder of fold `fold`, counted from 1, is called.
-pub fn fold_folder(fold: usize) -> String {
-    format!("{FOLD}{fold}")
-}
-
-/// What the folders of folds begin with; the fold's number follows.
+/// What the run folders of folds begin with; the fold's number, counted from 1, follows.
 pub const FOLD: &str = "fold-";
 
 /// Makes every check and fills in every default.
@@ -326,13 +318,13 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     let freeze = config.model.freeze;
     let freeze_stages = freeze.as_ref().map_or(Ok(0), |freeze| freeze.stages(model.layers()))?;
     let (run, init, evaluate) = (config.run, config.model.init, config.evaluate);
-    let pipeline = PipelinePlan::new(&config.parallel, &devices, &model)?;
+    pipeline::check(&config.parallel, devices.len(), &model)?;
     let plan = Plan {
         run,
         devices,
         batch_norm: config.parallel.data.batch_norm,
         placement: config.parallel.data.optimizer,
-        pipeline,
+        pipeline: config.parallel.pipeline,
         data,
         model,
         init,

@@ -1,5 +1,6 @@
 //! A metric that is watched, and which way is better.
 
+use crate::choice::name_of;
 use crate::config::{Mode, TrainConfig};
 use crate::fault::{Fault, fault};
 use crate::metric::{higher_is_better, metric_names};
@@ -52,19 +53,14 @@ impl Monitor {
 
     /// Refuses a direction that is not the metric's.
     pub(super) fn agrees_with(&self, mode: Option<Mode>) -> Result<(), Fault> {
-        let (wrong, right) = match self.mode {
-            Mode::Min => ("max", "min"),
-            Mode::Max => ("min", "max"),
-        };
-        if mode.is_none_or(|mode| mode == self.mode) {
-            return Ok(());
-        }
+        let Some(wrong) = mode.filter(|mode| *mode != self.mode) else { return Ok(()) };
         let better = if self.mode == Mode::Min { "less" } else { "more" };
         let message = format!(
-            "`mode = \"{wrong}\"` contradicts the metric: of {:?} {better} is better",
+            "`mode = \"{}\"` contradicts the metric: of {:?} {better} is better",
+            name_of(&wrong),
             self.metric
         );
-        let help = format!("write `mode = \"{right}\"` or leave it out");
+        let help = format!("write `mode = \"{}\"` or leave it out", name_of(&self.mode));
         Err(fault("train.early_stopping.mode", message, help).also("train.early_stopping.metric"))
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::costs::EachStage;
 use super::estimate::{Known, message_time};
-use super::{DevicePlan, Estimator, Machine, MemorySettings, Plan, StepEstimate};
+use super::{Estimator, Machine, MemorySettings, Plan, StepEstimate};
 use crate::fault::{Fault, fault, require};
 use crate::memory::{Footprint, PipelinePart, Speed, Target};
 use crate::model::{Network, is_part_of};
@@ -14,56 +14,22 @@ use crate::parallel::{
 };
 use crate::screen::counted;
 
-/// How the devices of a pipeline share the stages of the model.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PipelinePlan {
-    /// In which order micro-batches go through; `None` where the program is to decide.
-    pub schedule: Option<PipelineSchedule>,
-    /// The first stage of every device but the first, by its name; `None` where the program is to decide.
-    pub split: Option<Vec<String>>,
-    /// How many copies of the pipeline share each batch; at least 1.
-    pub copies: usize,
-}
-
 const KEY: &str = "parallel.pipeline";
 const SPLIT: &str = "parallel.pipeline.split";
 const COPIES: &str = "parallel.pipeline.copies";
 
-impl PipelinePlan {
-    /// That of `config`, for this model on these devices.
-    pub(super) fn new(
-        config: &ParallelConfig,
-        devices: &[DevicePlan],
-        model: &Network,
-    ) -> Result<Option<Self>, Fault> {
-        let Some(PipelineConfig { split, schedule, copies }) = &config.pipeline else {
-            return Ok(None);
-        };
-        let depth = depth(devices.len(), *copies)?;
-        check_depth(depth, *copies, finest(model).stage_names().len())?;
-        let help =
-            "remove it: with one copy of the pipeline BatchNorm normalises over each micro-batch";
-        let local = "`batch_norm = \"local\"` is for several copies of the model";
-        let is_right = *copies > 1 || config.data.batch_norm == BatchNormOver::Sync;
-        require(is_right, "parallel.data.batch_norm", local, help)
-            .map_err(|fault| fault.also(KEY))?;
-        let split = match split {
-            SplitConfig::Auto(_) => None,
-            SplitConfig::At(names) => Some(named(names, depth, model)?),
-        };
-        let schedule = match schedule {
-            PipelineScheduleConfig::Auto(_) => None,
-            PipelineScheduleConfig::Of(schedule) => Some(*schedule),
-        };
-        Ok(Some(Self { schedule, split, copies: *copies }))
-    }
-
-    /// As a configuration has it.
-    pub(super) fn to_config(&self) -> PipelineConfig {
-        let split = self.split.clone().map(SplitConfig::At).unwrap_or_default();
-        let schedule = self.schedule.map(PipelineScheduleConfig::Of).unwrap_or_default();
-        PipelineConfig { split, schedule, copies: self.copies }
-    }
+/// Refuses a pipeline that this model on so many devices does not allow.
+pub(super) fn check(config: &ParallelConfig, devices: usize, model: &Network) -> Result<(), Fault> {
+    let Some(pipeline) = &config.pipeline else { return Ok(()) };
+    let copies = pipeline.copies;
+    let depth = depth(devices, copies)?;
+    check_depth(depth, copies, finest(model).stage_names().len())?;
+    let help =
+        "remove it: with one copy of the pipeline BatchNorm normalises over each micro-batch";
+    let local = "`batch_norm = \"local\"` is for several copies of the model";
+    let is_right = copies > 1 || config.data.batch_norm == BatchNormOver::Sync;
+    require(is_right, "parallel.data.batch_norm", local, help).map_err(|fault| fault.also(KEY))?;
+    pipeline.split().map_or(Ok(()), |names| check_split(names, depth, model))
 }
 
 /// How many devices each of `copies` copies of a pipeline has.
@@ -99,8 +65,8 @@ fn check_depth(depth: usize, copies: usize, parts: usize) -> Result<(), Fault> {
     require(depth <= parts, "device.use", message, help).map_err(|fault| fault.also(KEY))
 }
 
-/// The stages `names`, each the first of a device.
-fn named(names: &[String], depth: usize, model: &Network) -> Result<Vec<String>, Fault> {
+/// Whether the stages `names` can each be the first of a device, but for the first one.
+fn check_split(names: &[String], depth: usize, model: &Network) -> Result<(), Fault> {
     let finest = finest(model);
     let stages = finest.stage_names();
     let whole = model.whole_stages();
@@ -124,8 +90,7 @@ fn named(names: &[String], depth: usize, model: &Network) -> Result<Vec<String>,
         require(split.last().is_none_or(|last| *last < stage), key, message, help)?;
         split.push(stage);
     }
-    check_split_is_of(depth, split.len())?;
-    Ok(names.to_vec())
+    check_split_is_of(depth, split.len())
 }
 
 /// Whether `split` is one for `depth` devices.
@@ -183,22 +148,18 @@ impl Plan {
 
     /// The same for steps with `settings`.
     pub(super) fn with_pipeline_for(&self, machine: Machine, settings: &MemorySettings) -> Self {
-        let is_decided = |pipeline: &&PipelinePlan| {
-            self.depth() == 1 || (pipeline.split.is_some() && pipeline.schedule.is_some())
+        let is_open = |pipeline: &&PipelineConfig| {
+            self.depth() > 1 && (pipeline.split().is_none() || pipeline.schedule().is_none())
         };
-        let Some(PipelinePlan { split, schedule, .. }) =
-            self.pipeline.as_ref().filter(|pipeline| !is_decided(pipeline))
-        else {
-            return self.clone();
-        };
+        let Some(pipeline) = self.pipeline.as_ref().filter(is_open) else { return self.clone() };
         let by = |schedule| {
             let balance = Balance { plan: self, machine, schedule, settings };
-            let split = split.clone().unwrap_or_else(|| balanced(&balance));
+            let split = pipeline.split().map_or_else(|| balanced(&balance), <[_]>::to_vec);
             (schedule, balance.tried(split))
         };
         let usual = PipelineSchedule::OneForwardOneBackward;
-        let (schedule, Tried { split, .. }) = match schedule {
-            Some(schedule) => by(*schedule),
+        let (schedule, Tried { split, .. }) = match pipeline.schedule() {
+            Some(schedule) => by(schedule),
             // Devices of the CPU share its cores.
             None if !machine.cuda => by(usual),
             None => {
@@ -213,7 +174,8 @@ impl Plan {
     fn decided(&self, schedule: PipelineSchedule, split: Vec<String>) -> Self {
         let mut plan = self.clone();
         if let Some(pipeline) = &mut plan.pipeline {
-            (pipeline.schedule, pipeline.split) = (Some(schedule), Some(split));
+            pipeline.schedule = PipelineScheduleConfig::Of(schedule);
+            pipeline.split = SplitConfig::At(split);
         }
         plan.cut_stages()
     }
@@ -221,7 +183,7 @@ impl Plan {
     /// The first stage of each device but the first, as far as that is decided.
     fn split(&self) -> &[String] {
         let pipeline = self.pipeline.as_ref().filter(|_| self.depth() > 1);
-        pipeline.and_then(|pipeline| pipeline.split.as_deref()).unwrap_or_default()
+        pipeline.and_then(PipelineConfig::split).unwrap_or_default()
     }
 
     /// The same with its dense blocks cut where a device begins with one of their layers, and nowhere else.
@@ -256,7 +218,7 @@ impl Plan {
         rank: usize,
         ranges: &[Range<usize>],
     ) -> Option<PipelinePart> {
-        let schedule = self.pipeline.as_ref().filter(|_| ranges.len() > 1)?.schedule?;
+        let schedule = self.pipeline.as_ref().filter(|_| ranges.len() > 1)?.schedule()?;
         let place = PipelinePlace { rank, ranks: ranges.len(), schedule };
         Some(PipelinePart { place, returns: self.frozen() < ranges[rank].start })
     }
@@ -268,11 +230,8 @@ impl Plan {
             return Ok(());
         };
         let depth = depth(self.devices.len(), pipeline.copies)?;
-        match &pipeline.split {
-            None => {
-                let finest = self.clone().with_stages_of(finest(&self.model)).stages();
-                check_depth(depth, pipeline.copies, finest.len())
-            }
+        match pipeline.split() {
+            None => check_depth(depth, pipeline.copies, finest(&self.model).stage_names().len()),
             Some(names) => check_split_is_of(depth, names.len()),
         }
     }

@@ -1,7 +1,6 @@
 //! Chooses how the steps of a run are taken, and how they go on where memory does not suffice.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -195,11 +194,6 @@ impl Planner {
         &self.plan
     }
 
-    /// The stages of each device that has some of one copy of the model.
-    pub fn stages_of_devices(&self) -> Vec<Range<usize>> {
-        self.plan.stages_of_devices()
-    }
-
     /// The choice that a saved state remembers; `None` where the configuration already says it.
     pub fn chosen(&self) -> Option<Chosen> {
         let configured = MemorySettings::configured(&self.plan.memory, self.plan.device_batch());
@@ -288,11 +282,6 @@ impl Planner {
             Bytes(self.budget),
             price.map(|price| format!("; {price}")).unwrap_or_default(),
         )
-    }
-
-    /// How many copies of the model share a batch.
-    pub fn copies(&self) -> usize {
-        self.plan.copies()
     }
 
     /// The images of a full batch that all devices compute at once.

@@ -1,50 +1,40 @@
 //! Why a setting does not lower the peak of a step.
 
 use super::changes::{Change, Tried};
-use super::{Machine, MemorySettings, Plan};
+use super::{Estimator, MemorySettings, StepEstimate};
 use crate::memory::Precision;
 use crate::screen::Bytes;
 
 /// Shares of the peak below which there is little to be freed.
 const LITTLE: f64 = 0.05;
 
-/// What the peak of a step is made of.
-pub(super) struct Peak {
-    pub all: u64,
+/// A step before a change is tried, and what its peak is made of.
+pub(super) struct Before<'a> {
+    pub estimator: &'a Estimator,
+    pub settings: &'a MemorySettings,
+    pub now: StepEstimate,
     /// Weights, gradients and the optimizer's state.
     pub fixed: u64,
     pub optimizer: u64,
     /// What is kept for the backward pass where everything is.
     pub kept: u64,
-    /// Whether it is reached in the optimizer's step.
-    pub at_step: bool,
-    /// Bytes off the device.
-    pub away: u64,
 }
 
-impl Peak {
+impl Before<'_> {
+    /// The share of the peak that so many bytes are.
     pub fn percent(&self, bytes: u64) -> f64 {
-        100.0 * bytes as f64 / self.all as f64
+        100.0 * bytes as f64 / self.now.peak as f64
     }
 
     fn is_little(&self, bytes: u64) -> bool {
         self.percent(bytes) < 100.0 * LITTLE
     }
-}
 
-/// A step before a change is tried.
-pub(super) struct Before<'a> {
-    pub plan: &'a Plan,
-    pub machine: &'a Machine,
-    pub settings: &'a MemorySettings,
-    pub peak: Peak,
-}
-
-impl Before<'_> {
     /// Whether the model runs fused and no more in these numbers.
     fn unfuses(&self, change: &Change) -> bool {
         let fused = |precision: Precision| {
-            self.machine.cuda && precision.fuses() && self.plan.model.fusible().is_ok()
+            let Estimator { plan, machine, .. } = self.estimator;
+            machine.cuda && precision.fuses() && plan.model.fusible().is_ok()
         };
         let then = match change {
             Change::Precision(precision) => *precision,
@@ -56,12 +46,11 @@ impl Before<'_> {
 
     /// Why `tried` changes nothing, to follow "would do nothing:".
     pub fn why_nothing(&self, tried: &Tried) -> String {
-        let peak = &self.peak;
         match tried.change {
             Change::OffloadOptimizer | Change::ShardOptimizer | Change::Sgd
-                if peak.is_little(peak.optimizer) =>
+                if self.is_little(self.optimizer) =>
             {
-                format!("the optimizer's state is {:.0}% of the peak", peak.percent(peak.optimizer))
+                format!("the optimizer's state is {:.0}% of the peak", self.percent(self.optimizer))
             }
             // It comes back a parameter at a time.
             Change::OffloadOptimizer => "nearly all of the optimizer's state belongs to one \
@@ -82,10 +71,10 @@ impl Before<'_> {
                 format!(
                     "activations are in 16 bits already, and weights, gradients and the \
                      optimizer's state are {:.0}% of the peak",
-                    peak.percent(peak.fixed)
+                    self.percent(self.fixed)
                 )
             }
-            Change::Offload if tried.away == peak.away => {
+            Change::Offload if tried.away == self.now.away => {
                 "only the last stage keeps activations, and it needs them at once".to_owned()
             }
             _ => self.why_no_activations(),
@@ -93,14 +82,13 @@ impl Before<'_> {
     }
 
     fn why_no_activations(&self) -> String {
-        let peak = &self.peak;
-        let rest = peak.all.saturating_sub(peak.fixed);
-        match peak.at_step {
+        let rest = self.now.peak.saturating_sub(self.fixed);
+        match self.now.at_step {
             true => "activations are not what the peak is made of, and weights, gradients and the \
                      optimizer's state stay as they are"
                 .to_owned(),
-            false if peak.is_little(rest) => {
-                format!("activations are {:.0}% of the peak ({})", peak.percent(rest), Bytes(rest))
+            false if self.is_little(rest) => {
+                format!("activations are {:.0}% of the peak ({})", self.percent(rest), Bytes(rest))
             }
             false => "what would be freed is not there at the peak".to_owned(),
         }

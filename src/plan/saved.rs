@@ -17,7 +17,10 @@ impl Plan {
         Config {
             run: self.run.clone(),
             device: DeviceConfig { device: self.device_use() },
-            parallel: self.parallel(),
+            parallel: ParallelConfig {
+                data: DataParallelConfig { batch_norm: self.batch_norm, optimizer: self.placement },
+                pipeline: self.pipeline.clone(),
+            },
             data: self.data.clone(),
             model: ModelTable {
                 init: self.init.clone(),
@@ -29,12 +32,6 @@ impl Plan {
             memory: self.memory.clone(),
             evaluate: self.evaluate.clone(),
         }
-    }
-
-    fn parallel(&self) -> ParallelConfig {
-        let pipeline = self.pipeline.as_ref().map(|pipeline| pipeline.to_config());
-        let data = DataParallelConfig { batch_norm: self.batch_norm, optimizer: self.placement };
-        ParallelConfig { data, pipeline }
     }
 
     fn device_use(&self) -> DeviceUse {

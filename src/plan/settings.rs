@@ -179,11 +179,9 @@ impl Plan {
         let segments = [2, 4, 8, 16].into_iter().filter(|count| *count < stages && *count != root);
         let sequential =
             segments.map(|segments| CheckpointingConfig::Sequential(SequentialConfig { segments }));
-        let mut all = vec![NONE];
-        all.extend(sequential);
-        all.push(CheckpointingConfig::Sqrt(NoSettings {}));
-        all.push(CheckpointingConfig::Every(NoSettings {}));
-        all.push(BUDGET);
+        let [sqrt, every] = [CheckpointingConfig::Sqrt, CheckpointingConfig::Every];
+        let others = [sqrt(NoSettings {}), every(NoSettings {}), BUDGET];
+        let mut all: Vec<_> = [NONE].into_iter().chain(sequential).chain(others).collect();
         if !all.contains(configured) {
             all.push(configured.clone());
         }

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use rayon::prelude::*;
 use serde::Serialize;
 
 use super::preference::Preference;
@@ -431,23 +432,9 @@ fn estimate_all(
     let alike = |a: &MemorySettings, b: &MemorySettings| {
         a.precision == b.precision && a.dense_layers == b.dense_layers
     };
-    let estimate = |candidates: &[MemorySettings]| {
+    let estimates = candidates.par_chunk_by(alike).map(|candidates| {
         let estimator = Estimator::new(plan, *machine);
-        candidates
-            .iter()
-            .map(|settings| estimator.estimate(settings))
-            .collect::<Result<Vec<_>, _>>()
-    };
-    std::thread::scope(|scope| {
-        let estimate = &estimate;
-        let threads: Vec<_> = candidates
-            .chunk_by(alike)
-            .map(|candidates| scope.spawn(move || estimate(candidates)))
-            .collect();
-        let mut all = Vec::with_capacity(candidates.len());
-        for thread in threads {
-            all.extend(thread.join().expect("estimating does not panic")?);
-        }
-        Ok(all)
-    })
+        candidates.iter().map(|settings| estimator.estimate(settings)).collect::<Vec<_>>()
+    });
+    estimates.collect::<Vec<_>>().into_iter().flatten().collect()
 }

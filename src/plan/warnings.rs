@@ -65,7 +65,7 @@ impl Plan {
     /// A pipeline in which one device works at a time although its schedule lets several.
     fn one_micro_batch(&self) -> Option<String> {
         let several = self.depth() > 1 && !self.memory.is_auto();
-        let schedule = self.pipeline.as_ref().filter(|_| several)?.schedule;
+        let schedule = self.pipeline.as_ref().filter(|_| several)?.schedule();
         let settings = MemorySettings::configured(&self.memory, self.device_batch());
         let one = settings.micro_batch >= self.device_batch();
         (one && schedule != Some(PipelineSchedule::Sequential)).then(|| {

@@ -102,7 +102,7 @@ impl TrainState {
     pub fn remember(&mut self, planner: &Planner, config: &MemoryConfig) {
         self.memory = planner.chosen();
         self.images_together = Some(planner.images_together());
-        self.devices = Some(planner.copies());
+        self.devices = Some(planner.plan().copies());
         self.memory_config = self.memory.is_some().then(|| config.clone());
     }
 

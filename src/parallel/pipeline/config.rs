@@ -35,6 +35,24 @@ impl Default for PipelineConfig {
     }
 }
 
+impl PipelineConfig {
+    /// The first stage of every device but the first; `None` where the program is to decide.
+    pub fn split(&self) -> Option<&[String]> {
+        match &self.split {
+            SplitConfig::Auto(_) => None,
+            SplitConfig::At(names) => Some(names),
+        }
+    }
+
+    /// In which order micro-batches go through; `None` where the program is to decide.
+    pub fn schedule(&self) -> Option<PipelineSchedule> {
+        match self.schedule {
+            PipelineScheduleConfig::Auto(_) => None,
+            PipelineScheduleConfig::Of(schedule) => Some(schedule),
+        }
+    }
+}
+
 /// Which stages each device of a pipeline has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
