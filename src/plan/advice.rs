@@ -51,9 +51,7 @@ pub(super) fn advice(estimator: &Estimator, settings: &MemorySettings) -> String
             }
         });
     }
-    if let Some(tensor) = too_large(machine, costs.largest_tensor) {
-        sentences.push(tensor);
-    }
+    sentences.extend(too_large(machine, costs.largest_tensor));
     sentences.join(" ")
 }
 

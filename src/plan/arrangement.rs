@@ -105,8 +105,8 @@ impl Arrangement {
         let values = 4 * norms.iter().sum::<usize>() * parts;
         // Of a pipeline each device has some of the layers, about as many as the others.
         let exchanges = (2 * norms.len() * parts).div_ceil(depth);
-        let devices_costs = estimator.known(&settings);
-        let of_each = || devices_costs.iter().map(|known| &known.costs);
+        let known = estimator.known(&settings);
+        let of_each = || known.iter().map(|known| &known.costs);
         let gradients = of_each().map(Costs::gradients).max().unwrap_or(0);
         // Of some those of all others come meanwhile; of the rest a card is given pieces.
         let room = estimator.gradient_room(&settings).checked_div(others).unwrap_or(0);
@@ -189,6 +189,11 @@ pub(super) fn advice(plan: &Plan, machine: Machine, all: &[Arrangement]) -> Stri
     }
     let gain = one.seconds / several.seconds;
     let share = 100.0 * several.of_linear;
+    let exchange = 100.0 * several.exchange_seconds / several.seconds;
+    let alone = format!(
+        "One alone has no room for {} as the memory is set",
+        counted(one.device_batch_size, "image", "images")
+    );
     if copies > plan.train.batch_size {
         let batch = counted(plan.train.batch_size, "image", "images");
         return format!(
@@ -197,10 +202,8 @@ pub(super) fn advice(plan: &Plan, machine: Machine, all: &[Arrangement]) -> Stri
     }
     if gain < NOTHING && !one.fits {
         return format!(
-            "One alone has no room for {} as the memory is set; {all_of_them} have, at {gain:.1} × the images \
-             per second that one of unlimited memory would have. The exchange takes {:.0}% of the step.",
-            counted(one.device_batch_size, "image", "images"),
-            100.0 * several.exchange_seconds / several.seconds
+            "{alone}; {all_of_them} have, at {gain:.1} × the images per second that one of unlimited memory would \
+             have. The exchange takes {exchange:.0}% of the step."
         );
     }
     if gain < NOTHING {
@@ -213,16 +216,12 @@ pub(super) fn advice(plan: &Plan, machine: Machine, all: &[Arrangement]) -> Stri
     let mut told =
         format!("{all_of_them}: {gain:.1} × the images per second of one ({share:.0}% of linear).");
     if !one.fits {
-        told += &format!(
-            " One alone has no room for {} as the memory is set.",
-            counted(one.device_batch_size, "image", "images")
-        );
+        told += &format!(" {alone}.");
     }
     if several.of_linear < GOOD {
         told += &format!(
-            " With {each} each, a larger share goes to the start of kernels and to the exchange ({:.0}% of \
-             the step): a larger batch would use them better. Or {queue}.",
-            100.0 * several.exchange_seconds / several.seconds
+            " With {each} each, a larger share goes to the start of kernels and to the exchange ({exchange:.0}% of \
+             the step): a larger batch would use them better. Or {queue}."
         );
     }
     told

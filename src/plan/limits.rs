@@ -23,16 +23,10 @@ pub(super) fn what_would_fit(estimator: &Estimator, settings: &MemorySettings) -
         })
     };
     let largest = plan.data.image.size[0].max(plan.data.image.size[1]);
-    let (mut low, mut high) = (0, largest.div_ceil(SIDE));
-    while high - low > 1 {
-        let middle = (low + high) / 2;
-        match would_fit(plan.model.config(), [middle * SIDE; 2]) {
-            true => low = middle,
-            false => high = middle,
-        }
-    }
-    if low > 0 {
-        would.push(format!("images of {0}×{0} (`data.image.size = [{0}, {0}]`)", low * SIDE));
+    let of_side = |sides| would_fit(plan.model.config(), [sides * SIDE; 2]);
+    let sides = most_below(largest.div_ceil(SIDE), of_side);
+    if sides > 0 {
+        would.push(format!("images of {0}×{0} (`data.image.size = [{0}, {0}]`)", sides * SIDE));
     }
     let depth = plan
         .model
@@ -68,20 +62,25 @@ fn ways(estimator: &Estimator, settings: &MemorySettings) -> Vec<(Preference, St
 
 /// The most images at once that fit.
 fn fewer_images(estimator: &Estimator, settings: &MemorySettings) -> Option<Tried> {
-    let (mut fit, mut too_many) = (0, settings.micro_batch);
-    while too_many - fit > 1 {
-        let micro_batch = (fit + too_many) / 2;
-        let found = estimator.estimate(&MemorySettings { micro_batch, ..settings.clone() });
-        match found.is_ok_and(|found| found.fits) {
-            true => fit = micro_batch,
-            false => too_many = micro_batch,
+    let with =
+        |micro_batch| estimator.estimate(&MemorySettings { micro_batch, ..settings.clone() }).ok();
+    let fit = most_below(settings.micro_batch, |images| with(images).is_some_and(|with| with.fits));
+    let images = (1..=fit).rev().find(|images| estimator.plan.normalises(*images))?;
+    let now = estimator.estimate(settings).ok()?;
+    Some(Tried::new(Change::MicroBatch(images), &with(images)?, &now))
+}
+
+/// The largest number below `end` that `fits`, by bisection; 0 where none is found.
+fn most_below(end: usize, fits: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, end);
+    while high - low > 1 {
+        let middle = (low + high) / 2;
+        match fits(middle) {
+            true => low = middle,
+            false => high = middle,
         }
     }
-    let images = (1..=fit).rev().find(|images| estimator.plan.normalises(*images))?;
-    let change = Change::MicroBatch(images);
-    let now = estimator.estimate(settings).ok()?;
-    let then = estimator.estimate(&MemorySettings { micro_batch: images, ..settings.clone() });
-    Some(Tried::new(change, &then.ok()?, &now))
+    low
 }
 
 /// The changes of which each by itself is enough, as many images at once as fit among them.

@@ -317,24 +317,23 @@ pub fn plan(config: Config) -> Result<Plan, Fault> {
     };
     let freeze = config.model.freeze;
     let freeze_stages = freeze.as_ref().map_or(Ok(0), |freeze| freeze.stages(model.layers()))?;
-    let (run, init, evaluate) = (config.run, config.model.init, config.evaluate);
     pipeline::check(&config.parallel, devices.len(), &model)?;
     let plan = Plan {
-        run,
+        run: config.run,
         devices,
         batch_norm: config.parallel.data.batch_norm,
         placement: config.parallel.data.optimizer,
         pipeline: config.parallel.pipeline,
         data,
         model,
-        init,
+        init: config.model.init,
         freeze,
         freeze_stages,
         heads,
         train,
         monitors,
         memory,
-        evaluate,
+        evaluate: config.evaluate,
     };
     let plan = plan.cut_stages();
     checks::lr_factors(&plan)?;

@@ -320,6 +320,7 @@ impl PipelineSummary {
         let found = estimator.estimate(settings)?;
         let micro_batches = plan.device_batch().div_ceil(settings.micro_batch);
         let sends = estimator.bytes_between(settings);
+        let sent = |rank: usize| sends.get(rank).copied().unwrap_or(0);
         // Nothing goes back to stages that are all frozen.
         let returned = |rank: usize| match rank.checked_sub(1) {
             Some(before) if strategies[rank].part.is_some_and(|part| part.returns) => sends[before],
@@ -335,9 +336,8 @@ impl PipelineSummary {
             peak: device.peak,
             relative_time: device.seconds / whole,
             seconds: device.seconds,
-            sends: sends.get(rank).copied().unwrap_or(0),
-            sends_in_step: micro_batches as u64
-                * (sends.get(rank).copied().unwrap_or(0) + returned(rank)),
+            sends: sent(rank),
+            sends_in_step: micro_batches as u64 * (sent(rank) + returned(rank)),
         };
         let work: f64 = found.devices.iter().map(|device| device.seconds).sum();
         Ok(Some(Self {
