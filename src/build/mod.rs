@@ -56,7 +56,7 @@ pub use trained::{Trained, TrainedFolder, open_trained, open_weights};
 use burn::tensor::Device;
 
 use crate::choice::NoSettings;
-use crate::config::TrainConfig;
+use crate::config::{Mode, TrainConfig};
 use crate::data::LabelCounts;
 use crate::memory::measure::Meter;
 use crate::memory::offload::{OffloadError, Store};
@@ -329,7 +329,7 @@ fn open_device(plan: &Plan, device: DevicePlan) -> Result<Device, BuildError> {
 /// The learning rate over time, for epochs of so many steps.
 fn schedule(plan: &Plan, steps_per_epoch: usize) -> Schedule {
     let TrainConfig { schedule, optimizer, epochs, .. } = &plan.train;
-    let higher = plan.monitors.plateau.as_ref().is_some_and(|monitor| monitor.is_higher_better());
+    let higher = plan.monitors.plateau.as_ref().is_some_and(|monitor| monitor.mode == Mode::Max);
     schedule.init(optimizer.lr(), steps_per_epoch, *epochs, higher)
 }
 

@@ -181,10 +181,9 @@ fn half_with_eps(optimizer: &OptimizerConfig) -> bool {
 
 /// Whether numbers, or weights, take less memory in the first than in the second.
 fn smaller(first: Precision, second: Precision) -> bool {
-    let half = |precision| precision == Precision::Half;
-    match (first, second) {
-        (Precision::Bf16, _) => second.bytes() > 2,
-        (Precision::Half, _) => !half(second),
+    match first {
+        Precision::Bf16 => second.bytes() > 2,
+        Precision::Half => second != Precision::Half,
         // As many bytes as bf16, and a loss scale.
         _ => false,
     }

@@ -102,13 +102,9 @@ pub struct Estimator {
     kept_within: RefCell<Vec<(MemorySettings, u64)>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
-    precision: Precision,
-    dense_layers: DenseLayers,
-    images: usize,
-    offload_optimizer: bool,
-}
+/// The settings that costs depend on: the precision, what dense layers keep, the images at once, and whether the optimizer's
+/// state waits in host memory.
+type Key = (Precision, DenseLayers, usize, bool);
 
 /// What the stages of a device cost for one size of micro-batch.
 #[derive(Debug)]
@@ -492,7 +488,7 @@ impl Estimator {
     pub(super) fn known(&self, settings: &MemorySettings) -> Rc<[Known]> {
         let images = settings.micro_batch.min(self.plan.device_batch());
         let &MemorySettings { precision, dense_layers, offload_optimizer, .. } = settings;
-        let key = Key { precision, dense_layers, images, offload_optimizer };
+        let key = (precision, dense_layers, images, offload_optimizer);
         if let Some(known) = self.known.borrow().get(&key) {
             return Rc::clone(known);
         }

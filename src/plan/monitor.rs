@@ -22,11 +22,6 @@ impl Monitor {
         Self { metric: "val/loss".to_owned(), mode: Mode::Min }
     }
 
-    /// Whether more is better.
-    pub fn is_higher_better(&self) -> bool {
-        self.mode == Mode::Max
-    }
-
     /// Whether `value` is better than `best` by more than `min_delta`.
     pub fn improves(&self, value: f64, best: f64, min_delta: f64) -> bool {
         match self.mode {

@@ -246,8 +246,7 @@ impl StageSummary {
 
 impl StrategySummary {
     fn new(
-        plan: &Plan,
-        machine: &Machine,
+        Estimator { plan, machine, .. }: &Estimator,
         settings: &MemorySettings,
         found: &StepEstimate,
         whole: f64,
@@ -286,15 +285,11 @@ impl StrategySummary {
 
 impl AtFirstSummary {
     /// The estimates for the first epochs with `settings`, where stages are frozen in them.
-    fn new(
-        plan: &Plan,
-        machine: Machine,
-        settings: &MemorySettings,
-    ) -> Result<Option<Self>, Fault> {
+    fn new(estimator: &Estimator, settings: &MemorySettings) -> Result<Option<Self>, Fault> {
+        let Estimator { plan, machine, .. } = estimator;
         let Some(first) = plan.at_first() else { return Ok(None) };
-        let later = Estimator::new(plan, machine).estimate(settings)?;
-        let estimator = Estimator::new(&first, machine);
-        let found = estimator.estimate(settings)?;
+        let later = estimator.estimate(settings)?;
+        let found = Estimator::new(&first, *machine).estimate(settings)?;
         let names = estimator.costs(settings).names;
         Ok(Some(Self {
             epochs: plan.frozen_epochs(),
@@ -307,15 +302,13 @@ impl AtFirstSummary {
 }
 
 impl PipelineSummary {
-    /// That of `plan`, whose split is decided, with `settings`; `whole` are the seconds of a step of whole
-    /// batches.
+    /// That of steps with `settings`; `whole` are the seconds of a step of whole batches.
     fn new(
-        plan: &Plan,
         estimator: &Estimator,
         settings: &MemorySettings,
         whole: f64,
     ) -> Result<Option<Self>, Fault> {
-        let strategies = estimator.strategies(settings)?;
+        let (plan, strategies) = (&estimator.plan, estimator.strategies(settings)?);
         let Some(part) = strategies[0].part else { return Ok(None) };
         let found = estimator.estimate(settings)?;
         let micro_batches = plan.device_batch().div_ceil(settings.micro_batch);
@@ -382,7 +375,7 @@ impl PlanSummary {
         let strategies: Vec<StrategySummary> = candidates
             .iter()
             .zip(&found)
-            .map(|(settings, found)| StrategySummary::new(plan, machine, settings, found, whole))
+            .map(|(settings, found)| StrategySummary::new(&estimator, settings, found, whole))
             .collect();
         let fits = |place: &usize| {
             let row = &strategies[*place];
@@ -409,9 +402,9 @@ impl PlanSummary {
             stages: stages
                 .map(|(place, (name, cost))| StageSummary::new(name, cost, place < costs.frozen))
                 .collect(),
-            pipeline: PipelineSummary::new(plan, &estimator, &settings, whole)?,
+            pipeline: PipelineSummary::new(&estimator, &settings, whole)?,
             parallel: ParallelSummary::new(plan, *machine, &costs)?,
-            at_first: AtFirstSummary::new(plan, *machine, &settings)?,
+            at_first: AtFirstSummary::new(&estimator, &settings)?,
             strategies,
             chosen: chosen
                 .and_then(|chosen| candidates.iter().position(|settings| *settings == chosen)),
