@@ -36,8 +36,6 @@ pub struct Costs {
     pub optimizer_seconds: f64,
     /// Bytes of the largest tensor.
     pub largest_tensor: u64,
-    /// Whether what each stage keeps can be moved off the device.
-    pub moves_saved: Vec<bool>,
 }
 
 impl Costs {
@@ -215,7 +213,6 @@ impl Plan {
             step_workspace: step + back,
             by_copy_engines: on.cuda,
         };
-        let moves_saved = stages.iter().map(|stage| stage.moves_saved).collect();
         Costs {
             names: each.names[range].to_vec(),
             stages,
@@ -229,7 +226,6 @@ impl Plan {
             weights_seconds,
             optimizer_seconds,
             largest_tensor,
-            moves_saved,
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
+use super::held::STEPS;
 use super::{Costs, Machine, MemorySettings, Plan};
 use crate::choice::Choice;
 use crate::fault::Fault;
@@ -182,11 +183,16 @@ impl Known {
             policy => policy.clone(),
         };
         Ok(match policy.checkpoint_plan(&names)? {
-            Some(tree) if away => tree.offloaded(&self.costs.moves_saved[self.costs.frozen..]),
-            Some(tree) => tree,
-            None if away => self.within_away(budget),
-            None => self.within(budget),
+            Some(tree) => self.placed(tree, away),
+            None => self.within(budget, away),
         })
+    }
+
+    /// `tree`, with everything that can wait off the device there where it is to wait `away`.
+    fn placed(&self, tree: CheckpointPlan, away: bool) -> CheckpointPlan {
+        let trained = &self.costs.stages[self.costs.frozen..];
+        let moves_saved: Vec<bool> = trained.iter().map(|stage| stage.moves_saved).collect();
+        if away { tree.offloaded(&moves_saved) } else { tree }
     }
 
     /// The peak of a step with `settings`; where they choose by a budget, of one that runs every stage
@@ -204,39 +210,23 @@ impl Known {
     }
 
     /// The fastest tree that keeps within `budget`; else the one that needs least.
-    fn within(&self, budget: u64) -> CheckpointPlan {
-        let keep_all = self.keep_all();
-        // Nothing is faster, and the trade-off takes long to make.
-        if self.run(&keep_all).peak <= budget {
-            return keep_all;
-        }
-        if self.part.is_some() {
-            return self.among(budget, |tree| tree);
-        }
-        let trade_off = self.trade_off();
-        let least = || trade_off.within(trade_off.least());
-        trade_off.within(budget).or_else(least).unwrap_or(keep_all)
-    }
-
-    /// The same among some trees that trade time for memory, with everything that can wait off the
-    /// device waiting there.
-    fn within_away(&self, budget: u64) -> CheckpointPlan {
-        let moves = &self.costs.moves_saved[self.costs.frozen..];
-        let all = self.keep_all().offloaded(moves);
+    fn within(&self, budget: u64, away: bool) -> CheckpointPlan {
+        let all = self.placed(self.keep_all(), away);
         let taken = self.run(&all);
+        // Nothing is faster, and the trade-off takes long to make.
         if taken.peak <= budget && taken.waiting == 0.0 {
             return all;
         }
-        self.among(budget, |tree| tree.offloaded(moves))
+        if away || self.part.is_some() {
+            return self.among(budget, away).unwrap_or(all);
+        }
+        let trade_off = self.trade_off();
+        let least = || trade_off.within(trade_off.least());
+        trade_off.within(budget).or_else(least).unwrap_or(all)
     }
 
-    /// The fastest of some trees that trade time for memory, each as `change` has it, which keeps within
-    /// `budget`; else the one that needs least.
-    fn among(
-        &self,
-        budget: u64,
-        change: impl Fn(CheckpointPlan) -> CheckpointPlan,
-    ) -> CheckpointPlan {
+    /// The same among some trees that trade time for memory.
+    fn among(&self, budget: u64, away: bool) -> Option<CheckpointPlan> {
         let none = CheckpointingConfig::default();
         let every = CheckpointingConfig::Every(Default::default());
         let sqrt = CheckpointingConfig::Sqrt(Default::default());
@@ -245,7 +235,7 @@ impl Known {
         let plain = plain.iter().filter_map(|policy| policy.checkpoint_plan(&names).ok().flatten());
         let trees = plain.chain(self.trade_off().some(TRIED_TREES));
         let taken = trees.map(|tree| {
-            let tree = change(tree);
+            let tree = self.placed(tree, away);
             let taken = self.run(&tree);
             (taken.peak, taken.seconds + taken.waiting, tree)
         });
@@ -253,7 +243,7 @@ impl Known {
         let fits = taken.iter().filter(|(peak, ..)| *peak <= budget);
         let fastest = fits.min_by(|a, b| a.1.total_cmp(&b.1));
         let least = || taken.iter().min_by_key(|(peak, ..)| *peak);
-        fastest.or_else(least).map_or_else(|| change(self.keep_all()), |(.., tree)| tree.clone())
+        fastest.or_else(least).map(|(.., tree)| tree.clone())
     }
 }
 
@@ -361,7 +351,7 @@ impl Estimator {
             return most;
         }
         let held = match &self.strategies_of(settings, trees.to_vec())[..] {
-            [strategy] => self.held_with(settings, strategy),
+            [strategy] => self.held_with(settings, strategy, STEPS),
             _ => None,
         };
         let waits = settings.offloads() || settings.offload_optimizer;

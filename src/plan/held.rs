@@ -8,7 +8,7 @@ use crate::memory::{
 
 /// Steps that are gone through. From the second on all take the same at the same places, since new weights are
 /// written over the old ones; a batch that is copied ahead lies in one of two places.
-const STEPS: usize = 3;
+pub(super) const STEPS: usize = 3;
 
 /// What steps hold of a GPU's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,16 +20,6 @@ pub struct HeldMemory {
 }
 
 impl HeldMemory {
-    /// Where all buffers of some steps lie, which are `all` either of a benchmark or of a run.
-    fn of(all: [Vec<BufferLifetime>; 2], largest_tensor: u64) -> Option<Self> {
-        let passes = Placement::of(&all[0]);
-        let others = all.map(|mut buffers| {
-            buffers.retain(|buffer| buffer.pass.is_none());
-            buffers
-        });
-        Some(Self { passes, pages: Pages::least(&others, largest_tensor)? })
-    }
-
     /// Bytes of all of it.
     pub fn bytes(&self) -> u64 {
         self.passes.bytes + self.pages.bytes()
@@ -41,28 +31,26 @@ impl Estimator {
     /// devices, where stages do not run fused, and where something waits off the device.
     pub fn held(&self, settings: &MemorySettings) -> Option<HeldMemory> {
         let [strategy] = <[_; 1]>::try_from(self.strategies(settings).ok()?).ok()?;
-        self.held_with(settings, &strategy)
+        self.held_with(settings, &strategy, STEPS)
     }
 
-    /// The same of steps that are taken by `strategy`.
+    /// The same of so many steps that are taken by `strategy`, either of a benchmark, whose batch stays on the device, or
+    /// of a run.
     pub(super) fn held_with(
         &self,
         settings: &MemorySettings,
         strategy: &Strategy,
-    ) -> Option<HeldMemory> {
-        let all = self.all_buffers(settings, strategy, STEPS)?;
-        HeldMemory::of(all, self.machine.largest_tensor())
-    }
-
-    /// Every buffer of so many steps of a benchmark, whose batch stays on the device, and of a run.
-    fn all_buffers(
-        &self,
-        settings: &MemorySettings,
-        strategy: &Strategy,
         steps: usize,
-    ) -> Option<[Vec<BufferLifetime>; 2]> {
+    ) -> Option<HeldMemory> {
         let buffers = |ahead| self.buffers(settings, strategy, steps, ahead);
-        Some([buffers(false)?, buffers(true)?])
+        let all = [buffers(false)?, buffers(true)?];
+        let passes = Placement::of(&all[0]);
+        let others = all.map(|mut buffers| {
+            buffers.retain(|buffer| buffer.pass.is_none());
+            buffers
+        });
+        let pages = Pages::least(&others, self.machine.largest_tensor())?;
+        Some(HeldMemory { passes, pages })
     }
 
     /// Every buffer of so many steps with these settings, with images that are copied `ahead` or with a batch that
@@ -188,9 +176,8 @@ mod tests {
             let estimator = Estimator::new(&plan, Machine::ASSUMED);
             let strategy = strategy(&estimator, &settings);
             let held = |steps: usize| {
-                let all = estimator.all_buffers(&settings, &strategy, steps);
-                let largest = Machine::ASSUMED.largest_tensor();
-                HeldMemory::of(all.expect("all stages are fused"), largest)
+                let held = estimator.held_with(&settings, &strategy, steps);
+                held.expect("all stages are fused")
             };
             assert_eq!(held(STEPS), held(STEPS + 7), "{model} {set}");
         }

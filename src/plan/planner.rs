@@ -115,12 +115,12 @@ impl Planner {
     /// As there.
     pub fn choose_beside(plan: &Plan, machine: Machine, others: u64) -> Result<Self, NothingFits> {
         let (undecided, plan) = (plan, &plan.with_pipeline(machine));
-        let budget = Estimator::new(plan, machine).budget.saturating_sub(others);
+        let estimator = Estimator::new(plan, machine);
+        let budget = estimator.budget.saturating_sub(others);
         let configured = MemorySettings::configured(&plan.memory, plan.device_batch());
-        let of = |settings| Self::new(plan.clone(), machine, budget, settings);
         let automatic = plan.memory.is_auto();
         if !automatic && !configured.keeps_within() {
-            let planner = of(configured);
+            let planner = Self::new(plan.clone(), machine, budget, configured);
             // Where no budget is written, what is estimated to be too much may still be tried; but not on
             // the CPU, where the system ends the process and no step is taken again with fewer images.
             let most = match (plan.memory.budget.is_some(), machine.cuda) {
@@ -139,7 +139,7 @@ impl Planner {
         };
         match preferred_with_pipeline(undecided, machine, budget, &eligible) {
             Some((plan, settings)) => Ok(Self::new(plan, machine, budget, settings)),
-            None => Err(nothing_fits(plan, machine, budget, &eligible)),
+            None => Err(nothing_fits(&estimator, budget, &eligible)),
         }
     }
 
@@ -243,8 +243,8 @@ impl Planner {
     pub fn summary(&self) -> String {
         let MemorySettings { micro_batch, checkpointing, offload, dense_layers, .. } =
             &self.settings;
-        let mut parts = vec![format!("micro-batch {micro_batch}")];
-        parts.push(format!("checkpointing {}", checkpointing.name()));
+        let checkpointing = format!("checkpointing {}", checkpointing.name());
+        let mut parts = vec![format!("micro-batch {micro_batch}"), checkpointing];
         if self.plan.dense_layers(self.machine.cuda, self.settings.precision).len() > 1 {
             parts.push(match dense_layers {
                 DenseLayers::Keep => "1×1 outputs kept".to_owned(),
@@ -415,17 +415,13 @@ impl Planner {
     }
 }
 
-fn nothing_fits(
-    plan: &Plan,
-    machine: Machine,
-    budget: u64,
-    candidates: &[MemorySettings],
-) -> NothingFits {
-    let estimator = Estimator::new(plan, machine);
+/// Of `candidates`, of which none fits in `budget` bytes, the one that holds least tells what would.
+fn nothing_fits(estimator: &Estimator, budget: u64, candidates: &[MemorySettings]) -> NothingFits {
     let held = candidates
         .iter()
         .filter_map(|settings| Some((estimator.estimate(settings).ok()?.held, settings)));
     let (least, settings) = held.min_by_key(|(held, _)| *held).expect("there are candidates");
-    let planner = Planner::new(plan.clone(), machine, budget, settings.clone());
+    let plan = estimator.plan.clone();
+    let planner = Planner::new(plan, estimator.machine, budget, settings.clone());
     NothingFits { least, ..planner.does_not_fit(false, budget) }
 }
