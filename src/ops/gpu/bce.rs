@@ -32,8 +32,7 @@ impl Gpu {
         let BceLabels { logits, targets, known, positive_weight, per_image, smoothing } = *labels;
         let [sum, gradient] = [1, logits.len()].map(|length| self.floats(length));
         let weight = positive_weight.unwrap_or(known);
-        let sizes = Sizes::new().int(logits.len()).int(per_image);
-        let sizes = sizes.int(usize::from(positive_weight.is_some())).int(0);
+        let sizes = Sizes::of([logits.len(), per_image, usize::from(positive_weight.is_some()), 0]);
         let sizes = sizes.float((1.0 - smoothing) as f32).float((smoothing / 2.0) as f32);
         let sizes = sizes.float(factor as f32).float(0.0);
         let buffers: Arguments<'_> = &[logits, targets, known, weight, &gradient, &sum];

@@ -45,11 +45,10 @@ impl Convolution {
     pub(super) fn sizes(&self, map: &ChannelsLast, out: &ChannelsLast) -> Sizes {
         let [batch, height, width] = self.size;
         let [out_height, out_width] = self.output();
-        let sizes = Sizes::new().int(batch).int(height).int(width).int(map.channels());
-        let sizes = sizes.int(out_height).int(out_width).int(out.channels());
+        let sizes = Sizes::of([batch, height, width, map.channels(), out_height, out_width]);
+        let sizes = sizes.int(out.channels());
         let Window { kernel, stride, padding } = self.window;
-        let sizes = sizes.int(kernel).int(kernel).int(stride).int(stride);
-        let sizes = sizes.int(padding).int(padding);
+        let sizes = sizes.ints([kernel, kernel, stride, stride, padding, padding]);
         sizes.int(map.stride()).int(out.stride()).int(0)
     }
 

@@ -101,7 +101,7 @@ impl Kernels {
         room: usize,
     ) -> Buffer {
         let out = self.elements(batch * columns * room);
-        let sizes = Sizes::new().int(batch).int(rows).int(columns).int(ld_in).int(room).int(0);
+        let sizes = Sizes::of([batch, rows, columns, ld_in, room, 0]);
         let tiled = columns > 8 && room > 8;
         let grid = match tiled {
             true => batch * blocks(columns, 32) * blocks(room, 32),
@@ -171,7 +171,7 @@ impl Kernels {
             return work;
         }
         let found = self.floats(output * input * taps);
-        let sizes = Sizes::new().int(splits).int(output).int(input).int(taps).int(room).int(0);
+        let sizes = Sizes::of([splits, output, input, taps, room, 0]);
         let grid = [blocks(found.len(), 256), 1, 1];
         self.gpu.launch(&self.get(REDUCE_PADDED), grid, &[&work, &found], &sizes);
         found

@@ -20,7 +20,7 @@ impl Dropout {
 /// are those of [`crate::ops::dropout`] on the CPU.
 pub fn dropout_mask(kernels: &Kernels, [images, elements]: [usize; 2], dropout: Dropout) -> Buffer {
     let mask = kernels.floats(images * elements);
-    let sizes = Sizes::new().int(images).int(elements).bits(dropout.threshold()).int(0);
+    let sizes = Sizes::of([images, elements]).bits(dropout.threshold()).int(0);
     let sizes = dropout.key(sizes);
     // A thread makes four elements of an image.
     let threads = images * elements.div_ceil(4);
@@ -34,8 +34,8 @@ impl Kernels {
     /// [`crate::ops::dropout`] does. The gradient goes back in the same way.
     pub fn drop_out(&self, map: &ChannelsLast, images: usize, dropout: Dropout) {
         let (pixels, channels) = (map.pixels() / images, map.channels());
-        let sizes = Sizes::new().int(images).int(pixels).int(channels).int(map.stride());
-        let sizes = sizes.bits(dropout.threshold()).float(dropout.scale());
+        let sizes = Sizes::of([images, pixels, channels, map.stride()]).bits(dropout.threshold());
+        let sizes = sizes.float(dropout.scale());
         let sizes = dropout.key(sizes);
         // A thread takes four pixels of a channel.
         let grid = [blocks(pixels.div_ceil(4) * channels, 256), images.min(65_535), 1];

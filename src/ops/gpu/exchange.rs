@@ -20,6 +20,7 @@ use super::cuda::{Carry, Fence, Offered, Peers, Relay};
 use super::given::Giving;
 #[cfg(feature = "cuda")]
 use super::given::{bytes_with_room, chunks_in};
+use super::gpu::Arguments;
 use super::kernels::{EXCHANGE, blocks};
 #[cfg(any(feature = "cuda", test))]
 use super::messages::Ways;
@@ -168,7 +169,7 @@ impl Exchange {
         for start in (0..values.len()).step_by(SLOTS) {
             let part = start..values.len().min(start + SLOTS);
             let (from, to) = (values.range(part.clone()), out.range(part.clone()));
-            let sizes = Sizes::new().int(part.len()).int(0);
+            let sizes = Sizes::of([part.len(), 0]);
             self.among(ranks, part.len(), sizes, &to, |table, sizes| {
                 let grid = [blocks(part.len(), 256), 1, 1];
                 self.0.gpu.launch(&self.0.sum, grid, &[&from, table, &to], sizes);
@@ -280,7 +281,7 @@ impl Side {
         let grid = chunks.min(self.blocks);
         let turns = blocks(chunks, grid);
         let number = self.next(self.ranks - 1, turns as u32);
-        let sizes = Sizes::new().int(arrays.len()).int(turns);
+        let sizes = Sizes::of([arrays.len(), turns]);
         let sizes = self.part(sizes, self.ranks, first(self.ranks + 1), number);
         let sizes = self.with_addresses(sizes);
         let lengths: Vec<usize> = arrays.iter().map(|(length, ..)| *length).collect();
@@ -784,15 +785,21 @@ impl Synced {
         self.rows().insert(self.key(norm), row);
     }
 
-    /// [`Exchange::among`] the cards that have images.
-    pub(super) fn exchange(
+    /// [`Gpu::multiply`] of a kernel that exchanges so many values [among](Exchange::among) the cards that have images,
+    /// and writes into `written`. It is given the table behind `arguments`.
+    pub(super) fn multiply(
         &self,
-        values: usize,
+        kernel: &Kernel,
+        grid: [usize; 3],
+        arguments: Arguments<'_>,
         sizes: Sizes,
-        written: &Buffer,
-        launch: impl FnOnce(&Buffer, &Sizes),
+        (values, written): (usize, &Buffer),
+        products: usize,
     ) {
-        self.exchange.among(self.ranks, values, sizes, written, launch);
+        self.exchange.among(self.ranks, values, sizes, written, |table, sizes| {
+            let arguments = [arguments, &[table]].concat();
+            self.exchange.0.gpu.multiply(kernel, grid, &arguments, sizes, products);
+        });
     }
 
     fn key(&self, norm: &str) -> String {

@@ -50,7 +50,7 @@ impl Kernels {
 
     fn gather(&self, values: &Buffer, index: &Buffer, rows: usize) -> Buffer {
         let out = self.floats(rows * index.len());
-        let sizes = Sizes::new().int(rows).int(values.len() / rows).int(index.len()).int(0);
+        let sizes = Sizes::of([rows, values.len() / rows, index.len(), 0]);
         let grid = [blocks(index.len(), 256), rows.min(65_535), 1];
         self.gpu.launch(&self.get(GATHER), grid, &[values, index, &out], &sizes);
         out

@@ -138,7 +138,7 @@ impl Exchange {
             let before = arrays[0].1;
             let lengths: Vec<usize> = arrays.iter().map(|(array, _)| array.len()).collect();
             let groups: Vec<Vec<&Buffer>> = arrays.iter().map(|(array, _)| vec![array]).collect();
-            let sizes = Sizes::new().int(arrays.len()).int(before).int(side.giving.room).int(0);
+            let sizes = Sizes::of([arrays.len(), before, side.giving.room, 0]);
             let sizes = side.of_given_part(sizes, 0, given.number);
             let places = Places::every(CHUNK);
             side.gpu.launch_over(sum_copies, places, &lengths, &groups, &[], sizes);

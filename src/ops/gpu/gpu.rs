@@ -78,6 +78,13 @@ impl Argument for ChannelsLast {
 #[derive(Debug, Clone, Copy)]
 pub struct Untouched<'a>(pub &'a Buffer);
 
+impl<'a> Untouched<'a> {
+    /// What is `given`, or this twice in the place of both.
+    pub(super) fn or(&'a self, given: Option<[&'a Buffer; 2]>) -> [&'a dyn Argument; 2] {
+        given.map_or([self, self], |[first, second]| [first, second])
+    }
+}
+
 impl Argument for Untouched<'_> {
     fn memory(&self) -> &Buffer {
         self.0
@@ -229,6 +236,24 @@ impl Sizes {
         Self(Vec::with_capacity(16))
     }
 
+    /// These integer fields.
+    ///
+    /// # Panics
+    ///
+    /// As [`Sizes::int`].
+    pub fn of<const N: usize>(values: [usize; N]) -> Self {
+        Self::new().ints(values)
+    }
+
+    /// With these integer fields behind.
+    ///
+    /// # Panics
+    ///
+    /// As [`Sizes::int`].
+    pub fn ints<const N: usize>(self, values: [usize; N]) -> Self {
+        values.into_iter().fold(self, Self::int)
+    }
+
     /// With an integer field.
     ///
     /// # Panics
@@ -270,7 +295,7 @@ mod tests {
 
     #[test]
     fn fields_lie_in_order_and_fill_whole_words() {
-        let sizes = Sizes::new().int(1).int(2).float(1.0);
+        let sizes = Sizes::of([1, 2]).float(1.0);
         assert_eq!(sizes.words(), [0x2_0000_0001, 0x3f80_0000]);
     }
 }

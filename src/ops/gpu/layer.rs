@@ -82,6 +82,14 @@ pub struct ParameterGradients<'a> {
     pub norm: &'a NormBuffers,
 }
 
+impl<'a> Summed<'a> {
+    /// What kernels read of it: S, the values, mean, 1/√(variance + ε), and both that are missing.
+    pub(super) fn arguments(&self) -> [&'a dyn Argument; 6] {
+        let Self { data, map, stats, missing } = *self;
+        [data, map, &stats.mean, &stats.inverse_std, &missing.shift, &missing.scale]
+    }
+}
+
 impl<'a> Normalised<'a> {
     /// What kernels of a backward pass read of it: mean, 1/√(variance + ε), scale, shift, and what S adds up the
     /// gradient times: γ, or scale under GroupNorm.
@@ -135,9 +143,8 @@ impl Kernels {
         let affine = &norm.affine;
         let over = affine.over;
         let pixels = map.pixels() / over.images();
-        let sizes = Sizes::new().int(pixels).int(map.channels()).int(out.channels());
-        let sizes = sizes.int(map.stride()).int(out.stride()).int(weight.row);
-        let sizes = sizes.int(part.is_some().into()).int(0);
+        let sizes = Sizes::of([pixels, map.channels(), out.channels(), map.stride(), out.stride()]);
+        let sizes = sizes.ints([weight.row, part.is_some().into(), 0]);
         let width = tile(out.channels());
         let tiles = blocks(pixels, 128) * blocks(out.channels(), width);
         let any = || self.variant_over(LAYER_FORWARD, width, &[("TILE_N", width)], over);
@@ -259,8 +266,7 @@ impl Kernels {
             None => self.splits(pixels, tiles * over.images()),
         };
         let work = self.floats(over.images() * splits * output * input);
-        let sizes = Sizes::new().int(pixels).int(input).int(output);
-        let sizes = sizes.int(map.stride()).int(gradient.stride()).int(per);
+        let sizes = Sizes::of([pixels, input, output, map.stride(), gradient.stride(), per]);
         let macros = [("TILE_M", high), ("TILE_N", wide)];
         let any = || self.variant_over(LAYER_WEIGHT, high + 1000 * wide, &macros, over);
         let kernel = ring.unwrap_or_else(any);

@@ -135,7 +135,7 @@ impl Kernels {
         let (pixels, channels) = (map.pixels() / over.images(), map.channels());
         let rows = blocks(pixels, 64).min(blocks(4 * self.multiprocessors, over.images()));
         let part = self.partials(rows, channels, over);
-        let sizes = Sizes::new().int(pixels).int(channels).int(map.stride()).int(0);
+        let sizes = Sizes::of([pixels, channels, map.stride(), 0]);
         let grid = [rows, self.lanes(channels), over.images()];
         let buffers: Arguments<'_> = &[map, &part.buffer];
         self.gpu.launch(&self.get_over(NORM_STATISTICS, over), grid, buffers, &sizes);

@@ -382,9 +382,8 @@ impl super::exchange::Side {
     ) {
         let (card, word, number) = told.unwrap_or_default();
         let (own, least) = awaited.unwrap_or_default();
-        let sizes = Sizes::new().int(self.rank);
-        let sizes = sizes.int(usize::from(told.is_some())).int(card).int(word).bits(number);
-        let sizes = sizes.int(usize::from(awaited.is_some())).int(own).bits(least);
+        let sizes = Sizes::of([self.rank, usize::from(told.is_some()), card, word]).bits(number);
+        let sizes = sizes.ints([usize::from(awaited.is_some()), own]).bits(least);
         self.with_care(written, || {
             self.gpu.launch(&self.message, [1, 1, 1], &[&self.table, written], &sizes);
         });

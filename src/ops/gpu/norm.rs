@@ -8,19 +8,17 @@ use super::given::giving_kernels;
 use super::gpu::{Argument, Arguments};
 use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
 use super::layer::{Normalised, Summed};
+use super::stem::STEM_BACKWARD_FINISH;
 use super::{Buffer, ChannelParts, Kernel, Sizes, Untouched};
 use crate::ops::group_count;
 
 /// What tells the variants that put together what several cards have from those of one.
 const OF_SEVERAL_CARDS: usize = 2_000_000;
-const CHANNEL_STATISTICS_SYNCED: Entry =
-    entry!("channel_statistics", 1024, [TILES, CHANNELS, EXCHANGE]);
-const CHANNEL_SUMS_SYNCED: Entry = entry!("channel_sums", 1024, [EXCHANGE, NORM_SUMS]);
 
-const CHANNEL_STATISTICS: Entry = entry!("channel_statistics", 1024, [TILES, CHANNELS]);
+const CHANNEL_STATISTICS: Entry = entry!("channel_statistics", 1024, [TILES, CHANNELS, EXCHANGE]);
 const NORM_AFFINE: Entry = entry!("norm_affine", 256, [TILES]);
 const CHANNEL_NORM: Entry = entry!("channel_norm", 512, [TILES, CHANNELS, EXCHANGE, CHANNEL_NORM]);
-const CHANNEL_SUMS: Entry = entry!("channel_sums", 1024, [NORM_SUMS]);
+const CHANNEL_SUMS: Entry = entry!("channel_sums", 1024, [EXCHANGE, NORM_SUMS]);
 const NORM_APPLY: Entry = entry!("norm_apply", 256, [TILES, CHANNELS]);
 const NORM_BACKWARD_SUMS: Entry = entry!("norm_backward_sums", 256, [TILES, CHANNELS]);
 const NORM_BACKWARD_APPLY: Entry = entry!("norm_backward_apply", 256, [TILES, CHANNELS]);
@@ -115,14 +113,8 @@ impl<'a> NormSums<'a> {
 
     fn buffers(&self) -> [&'a dyn Argument; 6] {
         let Self { part, normalised, gradients, sums, .. } = *self;
-        [
-            &part.buffer,
-            &normalised.norm.scale,
-            &gradients.scale,
-            &gradients.shift,
-            &sums.shift,
-            &sums.scale,
-        ]
+        let ([of_gamma, of_beta], [shift, scale]) = (gradients.buffers(), sums.buffers());
+        [&part.buffer, &normalised.norm.scale, of_gamma, of_beta, shift, scale]
     }
 }
 
@@ -137,11 +129,17 @@ pub struct NormBuffers {
     pub parts: Option<Arc<ChannelParts>>,
 }
 
-/// Where a norm's kernel writes the statistics of its batch; without a record it writes none.
-fn recorded<'a>(record: Option<&'a Record>, unwritten: &'a Untouched<'a>) -> [&'a dyn Argument; 2] {
-    match record {
-        Some(Record { mean, variance }) => [mean, variance],
-        None => [unwritten, unwritten],
+impl NormBuffers {
+    /// γ and β.
+    pub(super) fn buffers(&self) -> [&Buffer; 2] {
+        [&self.scale, &self.shift]
+    }
+}
+
+impl Record {
+    /// The mean and the variance.
+    fn buffers(&self) -> [&Buffer; 2] {
+        [&self.mean, &self.variance]
     }
 }
 
@@ -155,13 +153,6 @@ impl Kernels {
     /// Room for the sums of `channels` channels.
     pub fn sums(&self, channels: usize, over: Over) -> GradientSums {
         let [shift, scale] = self.vectors(channels * over.images());
-        GradientSums { shift, scale, over }
-    }
-
-    /// The sums of `channels` channels to which nothing has been added.
-    pub fn no_sums(&self, channels: usize, over: Over) -> GradientSums {
-        let GradientSums { shift, scale, over } = self.sums(channels, over);
-        let [shift, scale] = [shift, scale].map(|sums| self.fill(sums, 0.0));
         GradientSums { shift, scale, over }
     }
 
@@ -198,12 +189,11 @@ impl Kernels {
 
     /// The kernels by which several cards compute a batch together.
     pub fn of_several_cards(&self) -> Vec<Kernel> {
-        let entries = [CHANNEL_STATISTICS_SYNCED, CHANNEL_NORM, CHANNEL_SUMS_SYNCED];
+        let entries = [CHANNEL_STATISTICS, CHANNEL_NORM, CHANNEL_SUMS, STEM_BACKWARD_FINISH];
         let mut kernels: Vec<Kernel> = entries.map(|entry| self.synced(entry)).into();
         kernels.extend(self.hopper_of_several_cards());
         kernels.extend(exchange_kernels());
         kernels.extend(giving_kernels());
-        kernels.push(self.stem_finish_synced());
         kernels
     }
 
@@ -230,22 +220,19 @@ impl Kernels {
         out: &ChannelStats,
         synced: Option<&Synced>,
     ) -> Option<Partials> {
-        let sizes = Sizes::new().int(part.rows).int(part.channels).float(EPSILON).int(0);
+        let sizes = Sizes::of([part.rows, part.channels]).float(EPSILON).int(0);
         let over = part.over;
         let grid = [blocks(part.channels, 8), 1, over.images()];
-        let ChannelStats { mean, variance, inverse_std, .. } = out;
+        let [mean, variance, inverse_std] = out.buffers();
+        let buffers: Arguments<'_> = &[&part.buffer, mean, variance, inverse_std];
         let Some(synced) = synced else {
-            let buffers: Arguments<'_> = &[&part.buffer, mean, variance, inverse_std];
             self.gpu.launch(&self.get_over(CHANNEL_STATISTICS, over), grid, buffers, &sizes);
             return None;
         };
-        let (kernel, row) =
-            (self.synced(CHANNEL_STATISTICS_SYNCED), self.partials(1, part.channels, over));
-        synced.exchange(3 * part.channels, sizes, &row.buffer, |table, sizes| {
-            let buffers: Arguments<'_> =
-                &[&part.buffer, mean, variance, inverse_std, &row.buffer, table];
-            self.gpu.launch(&kernel, grid, buffers, sizes);
-        });
+        let row = self.partials(1, part.channels, over);
+        let buffers = [buffers, &[&row.buffer]].concat();
+        let exchanged = (3 * part.channels, &row.buffer);
+        synced.multiply(&self.synced(CHANNEL_STATISTICS), grid, &buffers, sizes, exchanged, 0);
         Some(row)
     }
 
@@ -261,22 +248,15 @@ impl Kernels {
         let channels = stats.channels();
         let [scale, shift] = self.vectors(channels);
         let unbias = pixels as f32 / pixels.saturating_sub(1).max(1) as f32;
-        let sizes = Sizes::new().int(channels).int(usize::from(record.is_some()));
+        let sizes = Sizes::of([channels, usize::from(record.is_some())]);
         // Zeros moved all the way towards the batch's statistics are these.
         let sizes = sizes.float(EPSILON).float(1.0).float(unbias);
+        let ([mean, variance, _], [gamma, beta]) = (stats.buffers(), norm.buffers());
+        let buffers: Arguments<'_> = &[mean, variance, gamma, beta, &scale, &shift];
         let unwritten = Untouched(&scale);
-        let [mean, variance] = recorded(record, &unwritten);
-        let buffers: Arguments<'_> = &[
-            &stats.mean,
-            &stats.variance,
-            &norm.scale,
-            &norm.shift,
-            &scale,
-            &shift,
-            mean,
-            variance,
-        ];
-        self.gpu.launch(&self.get(NORM_AFFINE), [blocks(channels, 256), 1, 1], buffers, &sizes);
+        let recorded = unwritten.or(record.map(Record::buffers));
+        let (grid, buffers) = ([blocks(channels, 256), 1, 1], [buffers, &recorded].concat());
+        self.gpu.launch(&self.get(NORM_AFFINE), grid, &buffers, &sizes);
         Affine { scale, shift, over: Over::Batch }
     }
 
@@ -297,18 +277,10 @@ impl Kernels {
             None => (&unread, [0, 0]),
         };
         let (kernel, sizes) = self.group_kernel(GROUP_NORM, stats, norm);
-        let sizes = sizes.int(rows).int(written).float(EPSILON);
-        let buffers: Arguments<'_> = &[
-            left,
-            &stats.mean,
-            &stats.variance,
-            &norm.scale,
-            &norm.shift,
-            &mean,
-            &inverse_std,
-            &scale,
-            &shift,
-        ];
+        let sizes = sizes.ints([rows, written]).float(EPSILON);
+        let ([of_each, variance, _], [gamma, beta]) = (stats.buffers(), norm.buffers());
+        let buffers: Arguments<'_> =
+            &[left, of_each, variance, gamma, beta, &mean, &inverse_std, &scale, &shift];
         self.gpu.launch(&kernel, [over.images(), 1, 1], buffers, &sizes);
         let of_groups = ChannelStats { variance: mean.clone(), mean, inverse_std, ..*stats };
         (of_groups, Affine { scale, shift, over })
@@ -399,44 +371,29 @@ impl Kernels {
         let untouched = Untouched(scale);
         let Some(Left { part, stats, norm, pixels, record, synced }) = left else {
             let none: &dyn Argument = &untouched;
-            let behind: [&dyn Argument; 10] =
-                [none, none, none, none, none, none, scale, shift, none, none];
-            let sizes = sizes.int(0).int(0).int(0).int(0).int(0).int(0);
+            let behind: Arguments<'_> =
+                &[none, none, none, none, none, none, scale, shift, none, none];
+            let sizes = sizes.ints([0, 0, 0, 0, 0, 0]);
             let kernel = self.variant_over(entry, variant, macros, *over);
-            return self.gpu.multiply(
-                &kernel,
-                grid,
-                &[buffers, &behind].concat(),
-                &sizes,
-                products,
-            );
+            let buffers = [buffers, behind].concat();
+            return self.gpu.multiply(&kernel, grid, &buffers, &sizes, products);
         };
         let unbias = *pixels as f32 / pixels.saturating_sub(1).max(1) as f32;
-        let sizes = sizes.int(part.rows).int(part.channels).int(stats.channels());
+        let sizes = sizes.ints([part.rows, part.channels, stats.channels()]);
         let sizes = sizes.int(usize::from(record.is_some())).float(EPSILON).float(unbias);
-        let [mean, variance] = recorded(*record, &untouched);
-        let behind: [&dyn Argument; 10] = [
-            &part.buffer,
-            &stats.mean,
-            &stats.variance,
-            &stats.inverse_std,
-            &norm.scale,
-            &norm.shift,
-            scale,
-            shift,
-            mean,
-            variance,
-        ];
-        let buffers = [buffers, &behind].concat();
+        let ([mean, variance, inverse_std], [gamma, beta]) = (stats.buffers(), norm.buffers());
+        let behind: Arguments<'_> =
+            &[&part.buffer, mean, variance, inverse_std, gamma, beta, scale, shift];
+        let recorded = untouched.or(record.map(Record::buffers));
+        let buffers = [buffers, behind, &recorded].concat();
         let Some((synced, row)) = synced else {
             let kernel = self.variant(entry, variant, macros);
             return self.gpu.multiply(&kernel, grid, &buffers, &sizes, products);
         };
         let kernel = self.synced_variant(entry, variant, macros);
-        synced.exchange(3 * part.channels, sizes, &row.buffer, |table, sizes| {
-            let behind: [&dyn Argument; 2] = [&row.buffer, table];
-            self.gpu.multiply(&kernel, grid, &[&buffers[..], &behind].concat(), sizes, products);
-        });
+        let buffers = [&buffers[..], &[&row.buffer]].concat();
+        let exchanged = (3 * part.channels, &row.buffer);
+        synced.multiply(&kernel, grid, &buffers, sizes, exchanged, products);
     }
 
     /// [`Kernels::channel_sums`] of the norm that is the first to write what is missing of its maps' gradient, which is returned.
@@ -465,19 +422,12 @@ impl Kernels {
             (None, Over::Images(images)) => {
                 let [scale, shift] = self.vectors(part.channels * images);
                 let (kernel, sizes) = self.group_kernel(GROUP_SUMS, stats, norm);
-                let sizes = sizes.int(part.rows).int(usize::from(!first)).int(0);
-                let buffers: Arguments<'_> = &[
-                    &part.buffer,
-                    &norm.scale,
-                    &stats.mean,
-                    &stats.inverse_std,
-                    &scale,
-                    &shift,
-                    &sums.shift,
-                    &sums.scale,
-                ];
+                let sizes = sizes.ints([part.rows, usize::from(!first), 0]);
+                let ([mean, _, inverse_std], [s1, s2]) = (stats.buffers(), sums.buffers());
+                let buffers: Arguments<'_> =
+                    &[&part.buffer, &norm.scale, mean, inverse_std, &scale, &shift, s1, s2];
                 self.gpu.launch(&kernel, [images, 1, 1], buffers, &sizes);
-                let sizes = Sizes::new().int(part.channels).int(images);
+                let sizes = Sizes::of([part.channels, images]);
                 let buffers: Arguments<'_> = &[&scale, &shift, &gradients.scale, &gradients.shift];
                 let grid = [blocks(part.channels, 32), 1, 1];
                 self.gpu.launch(&self.get(GROUP_GRADIENTS), grid, buffers, &sizes);
@@ -487,30 +437,24 @@ impl Kernels {
 
     /// [`Kernels::channel_sums`] of several cards. What the gradients of the norm's parameters are on all
     /// cards together goes to `all`, if it is given, in place of the sums.
-    fn channel_sums_of_all(&self, left: NormSums<'_>, all: Option<&NormBuffers>, synced: &Synced) {
+    fn channel_sums_of_all(&self, left: NormSums<'_>, all: Option<[&Buffer; 2]>, synced: &Synced) {
         let NormSums { part, gradients, .. } = left;
-        let sizes = Sizes::new().int(part.rows).int(part.channels);
+        let sizes = Sizes::of([part.rows, part.channels]);
         let sizes = left.sizes(sizes.int(usize::from(all.is_some())).int(0));
         let complete = if all.is_some() { part.channels } else { left.complete() };
-        let kernel = self.synced(CHANNEL_SUMS_SYNCED);
         let unwritten = Untouched(&gradients.shift);
-        let [of_scale, of_shift]: [&dyn Argument; 2] = match all {
-            Some(NormBuffers { scale, shift, .. }) => [scale, shift],
-            None => [&unwritten, &unwritten],
-        };
-        synced.exchange(2 * complete, sizes, &gradients.scale, |table, sizes| {
-            let behind: [&dyn Argument; 3] = [of_scale, of_shift, table];
-            let buffers: Vec<_> = left.buffers().into_iter().chain(behind).collect();
-            self.gpu.launch(&kernel, [blocks(part.channels, 8), 1, 1], &buffers, sizes);
-        });
+        let buffers = [&left.buffers()[..], &unwritten.or(all)].concat();
+        let (grid, exchanged) =
+            ([blocks(part.channels, 8), 1, 1], (2 * complete, &gradients.scale));
+        synced.multiply(&self.synced(CHANNEL_SUMS), grid, &buffers, sizes, exchanged, 0);
     }
 
     /// Launches a kernel that writes something else in `own` blocks and, in `of_norm` blocks before them, does what
-    /// [`Kernels::channel_sums`] does. Of GroupNorm that is launched behind it. `entries` are the kernel of one card
-    /// and that of several, `buffers` and `sizes` what it is given first.
+    /// [`Kernels::channel_sums`] does. Of GroupNorm that is launched behind it. `buffers` and `sizes` are what the kernel
+    /// of `entry` is given first.
     pub(super) fn finish_with_sums(
         &self,
-        [alone, synced]: [Entry; 2],
+        entry: Entry,
         [own, of_norm]: [usize; 2],
         buffers: Arguments<'_>,
         sizes: Sizes,
@@ -519,25 +463,16 @@ impl Kernels {
         let NormSums { normalised, gradients, .. } = left;
         let over = normalised.stats.over;
         let sizes = left.sizes(sizes);
-        let buffers: Vec<_> = buffers.iter().copied().chain(left.buffers()).collect();
+        let buffers = [buffers, &left.buffers()].concat();
+        let grid = [own + of_norm, 1, 1];
         match (normalised.synced, over) {
-            (Some(synced_with), _) => {
-                let kernel = self.synced(synced);
-                synced_with.exchange(
-                    2 * left.complete(),
-                    sizes,
-                    &gradients.scale,
-                    |table, sizes| {
-                        let buffers: Vec<_> = buffers.iter().copied().chain([table as _]).collect();
-                        self.gpu.launch(&kernel, [own + of_norm, 1, 1], &buffers, sizes);
-                    },
-                );
+            (Some(synced), _) => {
+                let exchanged = (2 * left.complete(), &gradients.scale);
+                synced.multiply(&self.synced(entry), grid, &buffers, sizes, exchanged, 0);
             }
-            (None, Over::Batch) => {
-                self.gpu.launch(&self.get(alone), [own + of_norm, 1, 1], &buffers, &sizes);
-            }
+            (None, Over::Batch) => self.gpu.launch(&self.get(entry), grid, &buffers, &sizes),
             (None, Over::Images(_)) => {
-                self.gpu.launch(&self.get_over(alone, over), [own, 1, 1], &buffers, &sizes);
+                self.gpu.launch(&self.get_over(entry, over), [own, 1, 1], &buffers, &sizes);
                 self.channel_sums(left);
             }
         }
@@ -561,8 +496,7 @@ impl Kernels {
         // The kernel can add a residual as well, which nobody asks for.
         let unread = Untouched(map.buffer());
         let mode = if relu { 2 } else { 0 };
-        let sizes = Sizes::new().int(pixels).int(channels).int(map.stride());
-        let sizes = sizes.int(map.stride()).int(out.stride()).int(mode);
+        let sizes = Sizes::of([pixels, channels, map.stride(), map.stride(), out.stride(), mode]);
         let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, &unread, out];
         let grid = [self.streaming(pixels, over), self.lanes(channels), over.images()];
         self.gpu.launch(&self.get_over(NORM_APPLY, over), grid, buffers, &sizes);
@@ -619,7 +553,7 @@ impl Kernels {
         mask: Mask<'_>,
         normalised: Normalised<'_>,
         norm_gradients: &NormBuffers,
-    ) -> NormBuffers {
+    ) -> [Buffer; 2] {
         let [mean, inverse_std, scale, shift, _] = normalised.arguments();
         let over = normalised.stats.over;
         let (pixels, channels) = (map.pixels() / over.images(), map.channels());
@@ -631,32 +565,23 @@ impl Kernels {
             Mask::Input => (1, &unread, map.stride()),
             Mask::Output(output) => (2 + 4, output, output.stride()),
         };
-        let sizes = Sizes::new().int(pixels).int(channels).int(gradient.stride());
-        let sizes = sizes.int(map.stride()).int(stride).int(mask);
+        let sizes = Sizes::of([pixels, channels, gradient.stride(), map.stride(), stride, mask]);
         let buffers: Arguments<'_> =
             &[gradient, map, output, mean, inverse_std, scale, shift, &part.buffer];
         let kernel = self.variant_over(NORM_BACKWARD_SUMS, mask, &[("MASK", mask)], over);
         self.gpu.launch(&kernel, [rows, self.lanes(channels), over.images()], buffers, &sizes);
         let sums = self.sums(channels, over);
-        let left = NormSums {
-            part: &part,
-            normalised,
-            gradients: norm_gradients,
-            sums: &sums,
-            first: true,
-        };
+        let (part, gradients, first) = (&part, norm_gradients, true);
+        let left = NormSums { part, normalised, gradients, sums: &sums, first };
         let Some(synced) = normalised.synced else {
             self.channel_sums(left);
             return match over {
-                Over::Batch => norm_gradients.clone(),
-                Over::Images(_) => {
-                    NormBuffers { scale: sums.scale, shift: sums.shift, parts: None }
-                }
+                Over::Batch => norm_gradients.buffers().map(Buffer::clone),
+                Over::Images(_) => [sums.scale, sums.shift],
             };
         };
-        let [scale, shift] = self.vectors(channels);
-        let all = NormBuffers { scale, shift, parts: None };
-        self.channel_sums_of_all(left, Some(&all), synced);
+        let all = self.vectors(channels);
+        self.channel_sums_of_all(left, Some(all.each_ref()), synced);
         all
     }
 
@@ -668,47 +593,34 @@ impl Kernels {
         map: &ChannelsLast,
         mask: Mask<'_>,
         normalised: Normalised<'_>,
-        of_all: &NormBuffers,
+        [of_gamma, of_beta]: &[Buffer; 2],
         out: &ChannelsLast,
     ) {
         let over = normalised.stats.over;
         let (pixels, channels) = (map.pixels() / over.images(), map.channels());
         let masked = usize::from(matches!(mask, Mask::Input));
-        let sizes = Sizes::new().int(pixels).int(channels).int(gradient.stride());
-        let sizes = sizes.int(map.stride()).int(0).int(out.stride()).int(0).int(masked);
+        let sizes = Sizes::of([pixels, channels, gradient.stride(), map.stride(), 0, out.stride()]);
+        let sizes = sizes.ints([0, masked]);
         let sizes = sizes.float(1.0 / pixels_of_all(normalised.synced, pixels) as f32).int(0);
         let [mean, inverse_std, scale, shift, _] = normalised.arguments();
         let (unread, unwritten) = (Untouched(map.buffer()), Untouched(out.buffer()));
-        let NormBuffers { scale: of_scale, shift: of_shift, .. } = of_all;
-        let buffers: Arguments<'_> = &[
-            gradient,
-            map,
-            &unread,
-            mean,
-            inverse_std,
-            scale,
-            shift,
-            of_scale,
-            of_shift,
-            out,
-            &unwritten,
-        ];
+        let buffers: Arguments<'_> =
+            &[gradient, map, &unread, mean, inverse_std, scale, shift, of_gamma, of_beta];
+        let buffers = [buffers, &[out, &unwritten]].concat();
         let grid = [self.streaming(pixels, over), self.lanes(channels), over.images()];
-        self.gpu.launch(&self.get_over(NORM_BACKWARD_APPLY, over), grid, buffers, &sizes);
+        self.gpu.launch(&self.get_over(NORM_BACKWARD_APPLY, over), grid, &buffers, &sizes);
     }
 
     /// Makes the gradient of its channels of S and what is missing of it, in place. Where their norms are `synced`, what
     /// is missing is of all cards.
     pub fn input_gradient(&self, summed: Summed<'_>, synced: Option<&Synced>) {
-        let Summed { data: out, map, stats, missing: sums } = summed;
-        let over = sums.over;
+        let Summed { data: out, map, missing, .. } = summed;
+        let over = missing.over;
         let (pixels, channels) = (map.pixels() / over.images(), map.channels());
-        let sizes = Sizes::new().int(pixels).int(channels);
-        let sizes = sizes.int(out.stride()).int(map.stride()).int(out.stride());
+        let sizes = Sizes::of([pixels, channels, out.stride(), map.stride(), out.stride()]);
         let sizes = sizes.float(1.0 / pixels_of_all(synced, pixels) as f32);
-        let buffers: Arguments<'_> =
-            &[out, map, &stats.mean, &stats.inverse_std, &sums.shift, &sums.scale, out];
+        let buffers = [&summed.arguments()[..], &[out]].concat();
         let grid = [self.streaming(pixels, over), self.lanes(channels), over.images()];
-        self.gpu.launch(&self.get_over(INPUT_GRADIENT, over), grid, buffers, &sizes);
+        self.gpu.launch(&self.get_over(INPUT_GRADIENT, over), grid, &buffers, &sizes);
     }
 }

@@ -61,7 +61,7 @@ impl MapRows {
 
     /// `row_sizes` of `kernels/rows.cuh`.
     fn sizes(&self) -> Sizes {
-        let sizes = Sizes::new().int(self.count).int(self.length).int(self.channels);
+        let sizes = Sizes::of([self.count, self.length, self.channels]);
         sizes.int(self.groups).int(CHUNK).int(self.parts())
     }
 }

@@ -16,8 +16,7 @@ impl Kernels {
         // They leave the stage as a tensor.
         let features = self.gpu.floats(batch * channels);
         let rows = batch / over.images();
-        let sizes =
-            Sizes::new().int(rows).int(map.pixels() / batch).int(channels).int(map.stride());
+        let sizes = Sizes::of([rows, map.pixels() / batch, channels, map.stride()]);
         let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, &features];
         let grid = [self.lanes(channels), rows, over.images()];
         self.gpu.launch(&self.get_over(GLOBAL_POOL_FORWARD, over), grid, buffers, &sizes);
@@ -37,8 +36,8 @@ impl Kernels {
         let (channels, over) = (map.channels(), normalised.stats.over);
         let rows = batch / over.images();
         let part = self.partials(rows, channels, over);
-        let sizes = Sizes::new().int(rows).int(map.pixels() / batch).int(channels);
-        let sizes = sizes.int(map.stride()).int(summed.stride()).int(0);
+        let sizes = Sizes::of([rows, map.pixels() / batch, channels, map.stride()]);
+        let sizes = sizes.ints([summed.stride(), 0]);
         let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();
         let buffers: Arguments<'_> =
             &[gradient, map, mean, inverse_std, scale, shift, gamma, summed, &part.buffer];

@@ -1,7 +1,7 @@
 //! What ends a residual network's blocks, and the mean that ends the network.
 
 use super::channels_last::{Affine, ChannelsLast, Over};
-use super::gpu::{Argument, Arguments};
+use super::gpu::Arguments;
 use super::kernels::{Entry, Kernels, entry};
 use super::{Buffer, Sizes, Untouched};
 use crate::ops::Window;
@@ -43,16 +43,12 @@ impl Kernels {
         let [out_height, out_width] = strided(shortcut.size, shortcut.stride);
         assert_eq!(map.pixels(), shortcut.size[0] * out_height * out_width);
         let out = self.empty_map(map.pixels(), channels);
-        let sizes = Sizes::new().int(pixels).int(channels).int(shortcut.map.channels());
-        let sizes = sizes.int(map.stride()).int(shortcut.map.stride()).int(out.stride());
-        let sizes = sizes.int(shortcut.stride).int(height).int(width);
-        let sizes = sizes.int(out_height).int(out_width);
+        let sizes = Sizes::of([pixels, channels, shortcut.map.channels(), map.stride()]);
+        let sizes = sizes.ints([shortcut.map.stride(), out.stride(), shortcut.stride, height]);
+        let sizes = sizes.ints([width, out_height, out_width]);
         let sizes = sizes.int(usize::from(shortcut.affine.is_some()));
         let unread = Untouched(&affine.scale);
-        let other: [&dyn Argument; 2] = match shortcut.affine {
-            Some(affine) => [&affine.scale, &affine.shift],
-            None => [&unread, &unread],
-        };
+        let other = unread.or(shortcut.affine.map(|affine| [&affine.scale, &affine.shift]));
         let buffers: Arguments<'_> =
             &[map, &affine.scale, &affine.shift, shortcut.map, other[0], other[1], &out];
         let grid = [self.streaming(pixels, over), self.lanes(channels), over.images()];
@@ -74,9 +70,8 @@ impl Kernels {
         let pixels = size.iter().product();
         assert_eq!(gradient.pixels(), size[0] * out_height * out_width);
         let out = self.empty_map(pixels, channels);
-        let sizes = Sizes::new().int(pixels).int(channels);
-        let sizes = sizes.int(gradient.stride()).int(out.stride()).int(stride);
-        let sizes = sizes.int(height).int(width).int(out_height).int(out_width).int(0);
+        let sizes = Sizes::of([pixels, channels, gradient.stride(), out.stride(), stride, height]);
+        let sizes = sizes.ints([width, out_height, out_width, 0]);
         let grid = [self.streaming(pixels, Over::Batch), self.lanes(channels), 1];
         let buffers: Arguments<'_> = &[gradient, &out];
         self.gpu.launch(&self.get(SHORTCUT_BACKWARD), grid, buffers, &sizes);
@@ -94,7 +89,7 @@ impl Kernels {
         let [batch, height, width] = size;
         let channels = gradient.len() / batch;
         let out = self.empty_map(batch * height * width, channels);
-        let sizes = Sizes::new().int(batch).int(height * width).int(channels).int(out.stride());
+        let sizes = Sizes::of([batch, height * width, channels, out.stride()]);
         let grid = [self.streaming(out.pixels(), Over::Batch), self.lanes(channels), 1];
         self.gpu.launch(&self.get(MEAN_BACKWARD), grid, &[gradient, &out], &sizes);
         out

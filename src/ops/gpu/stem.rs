@@ -2,7 +2,7 @@
 
 use super::channels_last::{Affine, ChannelStats, ChannelsLast, Over, Partials};
 use super::exchange::{Synced, pixels_of_all};
-use super::gpu::{Argument, Arguments};
+use super::gpu::Arguments;
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::layer::ParameterGradients;
 use super::norm::NormBuffers;
@@ -13,9 +13,8 @@ use crate::ops::{Window, group_count};
 const STEM_FORWARD: Entry = entry!("stem_forward", 128, [TILES, CHANNELS, GEMM, STEM]);
 const STEM_POOL_FORWARD: Entry = entry!("stem_pool_forward", 256, [TILES, CHANNELS]);
 const STEM_BACKWARD: Entry = entry!("stem_backward", 384, [TILES, CHANNELS, GEMM, STEM]);
-const STEM_BACKWARD_FINISH_SYNCED: Entry =
+pub(super) const STEM_BACKWARD_FINISH: Entry =
     entry!("stem_backward_finish", 1024, [TILES, CHANNELS, EXCHANGE]);
-const STEM_BACKWARD_FINISH: Entry = entry!("stem_backward_finish", 1024, [TILES, CHANNELS]);
 
 /// Images in the kernels' element, `[batch, channels, height, width]`, and the sizes that follow from theirs.
 #[derive(Debug, Clone)]
@@ -67,11 +66,6 @@ impl Kernels {
         self.variant_over(entry, 2 * channels + fours, &macros, over)
     }
 
-    /// What [`Kernels::stem_backward`] ends with where several cards have some of the images.
-    pub fn stem_finish_synced(&self) -> super::Kernel {
-        self.variant(STEM_BACKWARD_FINISH_SYNCED, 1, &[("SYNCED", 1)])
-    }
-
     /// The convolution of `images`, `[pixels, output]`, and what it leaves of its channels.
     pub fn stem_forward(
         &self,
@@ -88,8 +82,8 @@ impl Kernels {
         let rows = (batch * tiles_y * tiles_x).min(4 * self.multiprocessors_for(over));
         let out = ChannelsLast::new(self.elements(pixels * output), pixels, output);
         let part = self.partials(rows, output, over);
-        let sizes = Sizes::new().int(batch).int(height).int(width).int(out_height).int(out_width);
-        let sizes = sizes.int(output).int(out.stride()).int(tiles_y).int(tiles_x);
+        let sizes = Sizes::of([batch, height, width, out_height, out_width, output, out.stride()]);
+        let sizes = sizes.ints([tiles_y, tiles_x]);
         let kernel = self.stem_kernel(STEM_FORWARD, images, over);
         let buffers: Arguments<'_> = &[&images.buffer, &weight.buffer, &out, &part.buffer];
         let grid = [rows, blocks(output, tile_channels), over.images()];
@@ -114,8 +108,8 @@ impl Kernels {
         let groups = blocks(batch * out_height * blocks(out_width, 4), 32);
         let rows = groups.min(blocks(8 * self.multiprocessors, over.images()));
         let part = self.partials(rows, channels, over);
-        let sizes = Sizes::new().int(batch).int(height).int(width).int(out_height).int(out_width);
-        let sizes = sizes.int(channels).int(convolved.stride()).int(out.stride());
+        let sizes = Sizes::of([batch, height, width, out_height, out_width, channels]);
+        let sizes = sizes.ints([convolved.stride(), out.stride()]);
         let buffers: Arguments<'_> =
             &[convolved, &affine.scale, &affine.shift, out, &index, &part.buffer];
         let kernel = self.get_over(STEM_POOL_FORWARD, over);
@@ -144,9 +138,9 @@ impl Kernels {
         let rows = (batch * tiles_y * tiles_x).min(self.multiprocessors_for(over));
         let columns = blocks(channels, 64);
         let work = self.floats(over.images() * rows * columns * (129 * 8 * 7 * input + 128));
-        let sizes = Sizes::new().int(batch).int(height).int(width).int(out_height).int(out_width);
-        let sizes = sizes.int(pooled_height).int(pooled_width).int(channels);
-        let sizes = sizes.int(convolved.stride()).int(gradient.stride()).int(tiles_y).int(tiles_x);
+        let sizes = Sizes::of([batch, height, width, out_height, out_width, pooled_height]);
+        let sizes = sizes.ints([pooled_width, channels, convolved.stride(), gradient.stride()]);
+        let sizes = sizes.ints([tiles_y, tiles_x]);
         let buffers: Arguments<'_> =
             &[&images.buffer, convolved, &stats.mean, &stats.inverse_std, gradient, index, &work];
         let kernel = self.stem_kernel(STEM_BACKWARD, images, over);
@@ -161,25 +155,21 @@ impl Kernels {
             Over::Batch => pixels,
             Over::Images(_) => pixels * (others / groups),
         };
-        let sizes = Sizes::new().int(rows).int(channels).int(input).float(1.0 / values as f32);
-        let sizes = sizes.int(over.images()).int(groups).int(others).int(0);
-        let buffers: Arguments<'_> = &[
-            &work,
-            &norm.scale,
-            &stats.inverse_std,
-            parameters.weight,
-            &parameters.norm.scale,
-            &parameters.norm.shift,
-        ];
+        let sizes = Sizes::of([rows, channels, input]).float(1.0 / values as f32);
+        let sizes = sizes.ints([over.images(), groups, others, 0]);
+        let (weight, [of_gamma, of_beta]) = (parameters.weight, parameters.norm.buffers());
+        let buffers: Arguments<'_> =
+            &[&work, &norm.scale, &stats.inverse_std, weight, of_gamma, of_beta];
+        let grid = [channels, 1, 1];
         let Some(synced) = synced else {
-            let kernel = self.get_over(STEM_BACKWARD_FINISH, over);
-            return self.gpu.launch(&kernel, [channels, 1, 1], buffers, &sizes);
+            return self.gpu.launch(
+                &self.get_over(STEM_BACKWARD_FINISH, over),
+                grid,
+                buffers,
+                &sizes,
+            );
         };
-        let kernel = self.stem_finish_synced();
-        synced.exchange(2 * channels, sizes, parameters.weight, |table, sizes| {
-            let table: &dyn Argument = table;
-            let buffers: Vec<_> = buffers.iter().copied().chain([table]).collect();
-            self.gpu.launch(&kernel, [channels, 1, 1], &buffers, sizes);
-        });
+        let kernel = self.synced(STEM_BACKWARD_FINISH);
+        synced.multiply(&kernel, grid, buffers, sizes, (2 * channels, weight), 0);
     }
 }

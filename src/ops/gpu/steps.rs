@@ -135,7 +135,7 @@ impl Gpu {
         let factor = decided.map_or(Factor::Known(1.0), Factor::OnGpu);
         let lerp = usize::from(moving == Moving::Lerp);
         self.step(&MOVING_AVERAGE, 0, &stepped, factor, |count, _, on_gpu| {
-            let sizes = Sizes::new().int(count).int(on_gpu).int(lerp).int(0);
+            let sizes = Sizes::of([count, on_gpu, lerp, 0]);
             sizes.float((1.0 - share) as f32).float(share as f32)
         })
     }
@@ -146,7 +146,7 @@ impl Gpu {
         let known = factor.known();
         let numbers = [known, size, root, beta1, 1.0 - beta1, beta2, 1.0 - beta2, eps, keep, l2];
         self.step(&ADAM_STEP, 2, parameters, factor, |count, decays, on_gpu| {
-            let sizes = Sizes::new().int(count).int(usize::from(first)).bits(decays).int(on_gpu);
+            let sizes = Sizes::of([count, usize::from(first)]).bits(decays).int(on_gpu);
             numbers.iter().fold(sizes, |sizes, number| sizes.float(*number as f32))
         })
     }
@@ -156,8 +156,8 @@ impl Gpu {
         let SgdStep { first, factor, lr, momentum, dampening, nesterov, l2 } = *step;
         let numbers = [factor.known(), lr, momentum, 1.0 - dampening, l2];
         self.step(&SGD_STEP, 1, parameters, factor, |count, decays, on_gpu| {
-            let sizes = Sizes::new().int(count).int(usize::from(first)).bits(decays);
-            let sizes = sizes.int(usize::from(nesterov)).int(on_gpu);
+            let sizes = Sizes::of([count, usize::from(first)]).bits(decays);
+            let sizes = sizes.ints([usize::from(nesterov), on_gpu]);
             numbers.iter().fold(sizes, |sizes, number| sizes.float(*number as f32))
         })
     }

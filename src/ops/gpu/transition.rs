@@ -25,8 +25,7 @@ impl Kernels {
         let (over, batch) = (affine.over, batch / affine.over.images());
         let pixels = batch * (height / 2) * (width / 2);
         let out = self.empty_map(pixels * over.images(), map.channels());
-        let sizes = Sizes::new().int(batch).int(height).int(width);
-        let sizes = sizes.int(map.channels()).int(map.stride()).int(out.stride());
+        let sizes = Sizes::of([batch, height, width, map.channels(), map.stride(), out.stride()]);
         let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, &out];
         let grid = [self.streaming(pixels, over), self.lanes(map.channels()), over.images()];
         self.gpu.launch(&self.get_over(TRANSITION_POOL, over), grid, buffers, &sizes);
@@ -49,10 +48,9 @@ impl Kernels {
         let tiles = blocks(gradient.pixels() / over.images(), 128);
         let part = self.partials(tiles, map.channels(), over);
         let pooled = self.empty_map(gradient.pixels(), map.channels());
-        let sizes = Sizes::new().int(batch / over.images()).int(height).int(width);
-        let sizes = sizes.int(map.channels()).int(gradient.channels());
-        let sizes = sizes.int(gradient.stride()).int(map.stride()).int(summed.stride());
-        let sizes = sizes.int(weight.row).int(1);
+        let sizes = Sizes::of([batch / over.images(), height, width, map.channels()]);
+        let sizes = sizes.ints([gradient.channels(), gradient.stride(), map.stride()]);
+        let sizes = sizes.ints([summed.stride(), weight.row, 1]);
         let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();
         let (packed, out) = (&weight.buffer, &part.buffer);
         let buffers: Arguments<'_> =

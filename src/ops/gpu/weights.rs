@@ -137,7 +137,7 @@ impl Kernels {
         splits: usize,
         [output, input, taps]: [usize; 3],
     ) {
-        let sizes = Sizes::new().int(splits).int(output).int(input).int(taps).int(0).int(0);
+        let sizes = Sizes::of([splits, output, input, taps, 0, 0]);
         let grid = [blocks(output * input * taps, 256), 1, 1];
         self.gpu.launch(&self.get(REDUCE_PARTIALS), grid, &[parts, gradient], &sizes);
     }

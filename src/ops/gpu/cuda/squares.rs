@@ -57,8 +57,8 @@ impl Gpu {
         let most = max_norm.unwrap_or(f64::INFINITY).to_bits();
         let sizes = Sizes::new().bits(most as u32).bits((most >> 32) as u32);
         let has = |given: bool| usize::from(given);
-        let sizes = sizes.int(places.len()).int(count);
-        let sizes = sizes.int(has(before.is_some())).int(has(exchange.is_some()));
+        let sizes = sizes.ints([places.len(), count, has(before.is_some())]);
+        let sizes = sizes.int(has(exchange.is_some()));
         // What there is none of is not read.
         let (losses, before) = (losses.as_ref().unwrap_or(&parts), before.unwrap_or(&parts));
         let cards = exchange.map_or(&parts, Exchange::table);
@@ -88,7 +88,7 @@ impl Gpu {
         for (chunk, place) in launches {
             let lengths: Vec<usize> = chunk.iter().map(Buffer::len).collect();
             let groups: Vec<Vec<&Buffer>> = chunk.iter().map(|buffer| vec![buffer]).collect();
-            let sizes = Sizes::new().int(chunk.len()).int(0);
+            let sizes = Sizes::of([chunk.len(), 0]);
             let part = parts.range(place);
             self.launch_over(
                 &SUMS_OF_SQUARES,

@@ -34,36 +34,16 @@ impl Kernels {
         let grid = patches.min(self.multiprocessors_for(over));
         let gradient = self.empty_map(map.pixels(), GROWTH);
         let part = self.passing_partials(grid, BOTTLENECK, over);
-        let Summed { data: of_written, map: values, stats, missing } = written;
-        let strides = [of_written.stride(), values.stride(), gradient.stride()];
-        let sizes = strides
-            .into_iter()
-            .fold(Sizes::new().int(batch).int(height).int(width), Sizes::int)
-            .float(1.0 / pixels_of_all(normalised.synced, batch * height * width) as f32)
-            .int(0);
-        let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();
-        let (packed, part_out) = (&weight.buffer, &part.buffer);
-        let buffers: Arguments<'_> = &[
-            of_written,
-            values,
-            &stats.mean,
-            &stats.inverse_std,
-            &missing.shift,
-            &missing.scale,
-            packed,
-            map,
-            mean,
-            inverse_std,
-            scale,
-            shift,
-            gamma,
-            &gradient,
-            summed,
-            part_out,
-        ];
+        let strides = [written.data, written.map, &gradient].map(ChannelsLast::stride);
+        let pixels = pixels_of_all(normalised.synced, batch * height * width);
+        let sizes = Sizes::of([batch, height, width]).ints(strides);
+        let sizes = sizes.float(1.0 / pixels as f32).int(0);
+        let read: Arguments<'_> = &[&weight.buffer, map];
+        let behind: Arguments<'_> = &[&gradient, summed, &part.buffer];
+        let buffers = [&written.arguments()[..], read, &normalised.arguments(), behind].concat();
         let products = map.pixels() * GROWTH * 9 * BOTTLENECK;
         let kernel = self.get_over(DENSE_CONV_BACKWARD, over);
-        self.gpu.multiply(&kernel, [grid, 1, over.images()], buffers, &sizes, products);
+        self.gpu.multiply(&kernel, [grid, 1, over.images()], &buffers, &sizes, products);
         (gradient, part)
     }
 }

@@ -31,8 +31,7 @@ impl Kernels {
         let tiles = batch * blocks(height, 8) * blocks(width, 16);
         let grid = tiles.min(self.multiprocessors_for(over));
         let part = self.telling_partials(grid, GROWTH, over);
-        let sizes = Sizes::new().int(batch).int(height).int(width);
-        let sizes = sizes.int(map.stride()).int(out.stride()).int(0);
+        let sizes = Sizes::of([batch, height, width, map.stride(), out.stride(), 0]);
         let buffers: Arguments<'_> = &[map, &weight.buffer, out, &part.buffer];
         let products = out.pixels() * GROWTH * 9 * BOTTLENECK;
         let grid = [grid, 1, over.images()];

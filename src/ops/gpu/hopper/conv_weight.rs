@@ -12,8 +12,7 @@ use crate::ops::gpu::{Buffer, Convolution, Sizes};
 const SHARED: u32 = (6 * (10 * 8 * BOTTLENECK + 12 * 10 * GROWTH * 2 + 16)) as u32;
 const DENSE_CONV_WEIGHT: Entry =
     entry!("dense_conv_weight", 512, SHARED, [TILES, CHANNELS, HOPPER]);
-const DENSE_CONV_WEIGHT_SUM: Entry = entry!("dense_conv_weight_sum", 128, [NORM_SUMS]);
-pub(super) const DENSE_CONV_WEIGHT_SUM_SYNCED: Entry =
+pub(super) const DENSE_CONV_WEIGHT_SUM: Entry =
     entry!("dense_conv_weight_sum", 128, [EXCHANGE, NORM_SUMS]);
 /// Blocks of the second kernel that put together what is left of the norm.
 const OF_NORM: usize = BOTTLENECK / 4;
@@ -58,16 +57,15 @@ impl Kernels {
         let Shares { splits, rows } = Shares::new(size, self.multiprocessors_for(over));
         let weights = 9 * BOTTLENECK * GROWTH;
         let parts = self.floats(over.images() * splits * weights);
-        let sizes = Sizes::new().int(batch).int(height).int(width);
-        let sizes = sizes.int(map.stride()).int(gradient.stride()).int(rows);
+        let sizes = Sizes::of([batch, height, width, map.stride(), gradient.stride(), rows]);
         let buffers: Arguments<'_> = &[map, &affine.scale, &affine.shift, gradient, &parts];
         let products = gradient.pixels() * weights;
         let kernel = self.get_over(DENSE_CONV_WEIGHT, over);
         self.gpu.multiply(&kernel, [2 * splits, 1, over.images()], buffers, &sizes, products);
-        let entries = [DENSE_CONV_WEIGHT_SUM, DENSE_CONV_WEIGHT_SUM_SYNCED];
-        let sizes = Sizes::new().int(over.images() * splits).int(left.part.rows);
+        let sizes = Sizes::of([over.images() * splits, left.part.rows]);
         let buffers: Arguments<'_> = &[&parts, weight_gradient];
-        self.finish_with_sums(entries, [weights / SUMMED, OF_NORM], buffers, sizes, left);
+        let grid = [weights / SUMMED, OF_NORM];
+        self.finish_with_sums(DENSE_CONV_WEIGHT_SUM, grid, buffers, sizes, left);
     }
 }
 

@@ -21,8 +21,8 @@ const GROWTH: usize = 32;
 impl Kernels {
     /// Those of several cards.
     pub(super) fn hopper_of_several_cards(&self) -> Vec<Kernel> {
-        let finish = pointwise_backward::DENSE_POINTWISE_FINISH_SYNCED;
-        let finish = [conv_weight::DENSE_CONV_WEIGHT_SUM_SYNCED, finish];
+        let finish = pointwise_backward::DENSE_POINTWISE_FINISH;
+        let finish = [conv_weight::DENSE_CONV_WEIGHT_SUM, finish];
         let mut kernels: Vec<Kernel> = finish.map(|entry| self.synced(entry)).into();
         if self.hopper() {
             let forward = pointwise_forward::SHAPES.map(|(most, shape)| {

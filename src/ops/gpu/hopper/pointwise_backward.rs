@@ -21,8 +21,7 @@ const fn cost(channels: usize) -> usize {
 const SHARED: u32 = (14 * PIXELS * RANGE * 2 + 4 * 24 + 2 * 8) as u32;
 const DENSE_POINTWISE_BACKWARD: Entry =
     entry!("dense_pointwise_backward", 512, SHARED, [TILES, CHANNELS, HOPPER]);
-const DENSE_POINTWISE_FINISH: Entry = entry!("dense_pointwise_finish", 256, [NORM_SUMS]);
-pub(super) const DENSE_POINTWISE_FINISH_SYNCED: Entry =
+pub(super) const DENSE_POINTWISE_FINISH: Entry =
     entry!("dense_pointwise_finish", 256, [EXCHANGE, NORM_SUMS]);
 
 impl Kernels {
@@ -41,40 +40,23 @@ impl Kernels {
         let grid = channels / RANGE * splits + last;
         let work = self.floats(over.images() * grid * RANGE * BOTTLENECK);
         let part = self.passing_partials(splits.max(last), channels, over);
-        let Summed { data, map: z, stats, missing } = gradient;
-        let [mean, inverse_std, scale, shift, gamma] = normalised.arguments();
-        let sizes = Sizes::new().int(pixels).int(channels).int(data.stride()).int(z.stride());
-        let sizes = sizes.int(map.stride()).int(summed.stride()).int(weight.row);
-        let sizes = sizes.int(splits).int(last);
+        let Summed { data, map: z, .. } = gradient;
+        let sizes = Sizes::of([pixels, channels, data.stride(), z.stride(), map.stride()]);
+        let sizes = sizes.ints([summed.stride(), weight.row, splits, last]);
         let sizes = sizes.float(1.0 / pixels_of_all(normalised.synced, pixels) as f32);
-        let buffers: Arguments<'_> = &[
-            data,
-            z,
-            &stats.mean,
-            &stats.inverse_std,
-            &missing.shift,
-            &missing.scale,
-            &weight.buffer,
-            map,
-            mean,
-            inverse_std,
-            scale,
-            shift,
-            gamma,
-            summed,
-            &work,
-            &part.buffer,
-        ];
+        let behind: Arguments<'_> = &[summed, &work, &part.buffer];
+        let read: Arguments<'_> = &[&weight.buffer, map];
+        let buffers = [&gradient.arguments()[..], read, &normalised.arguments(), behind].concat();
         let kernel = self.get_over(DENSE_POINTWISE_BACKWARD, over);
         let products = 2 * map.pixels() * channels * BOTTLENECK;
-        self.gpu.multiply(&kernel, [grid, 1, over.images()], buffers, &sizes, products);
+        self.gpu.multiply(&kernel, [grid, 1, over.images()], &buffers, &sizes, products);
 
         let left =
             NormSums { part: &part, normalised, gradients: parameters.norm, sums, first: false };
-        let entries = [DENSE_POINTWISE_FINISH, DENSE_POINTWISE_FINISH_SYNCED];
-        let sizes = Sizes::new().int(channels).int(splits).int(last).int(over.images());
+        let sizes = Sizes::of([channels, splits, last, over.images()]);
         let buffers: Arguments<'_> = &[&work, parameters.weight];
-        self.finish_with_sums(entries, [channels, blocks(channels, 8)], buffers, sizes, left);
+        let grid = [channels, blocks(channels, 8)];
+        self.finish_with_sums(DENSE_POINTWISE_FINISH, grid, buffers, sizes, left);
     }
 
     /// Blocks of each range of [`RANGE`] channels, and of the last range where it has fewer: as many as

@@ -61,9 +61,8 @@ impl Kernels {
         let over = norm.affine.over;
         let pixels = map.pixels() / over.images();
         let Cut { most, shape, tile, grid } = self.cut(pixels, over);
-        let sizes = Sizes::new().int(pixels).int(map.channels());
-        let sizes = sizes.int(map.stride()).int(out.stride());
-        let sizes = sizes.int(tile).int(part.is_some().into());
+        let sizes = Sizes::of([pixels, map.channels(), map.stride(), out.stride(), tile]);
+        let sizes = sizes.int(part.is_some().into());
         let unwritten = Untouched(out.buffer());
         let part: &dyn Argument = part.map_or(&unwritten, |part| &part.buffer);
         let buffers: Arguments<'_> = &[map, &weight.buffer, out, part];

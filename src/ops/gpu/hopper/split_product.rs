@@ -63,9 +63,8 @@ impl Kernels {
     ) {
         let (rows, columns, length) = (out.pixels(), out.channels(), map.channels());
         let Shares { per, splits } = Shares::one(length);
-        let sizes = Sizes::new().int(rows).int(columns).int(length);
-        let sizes = sizes.int(map.stride()).int(weight.row).int(out.stride());
-        let sizes = sizes.int(per).int(splits);
+        let sizes = Sizes::of([rows, columns, length, map.stride(), weight.row, out.stride(), per]);
+        let sizes = sizes.int(splits);
         let grid = (blocks(rows, TILE) * blocks(columns, TILE)).min(self.multiprocessors);
         let kernel = self.variant(SPLIT_PRODUCT, 0, &[("COLUMNS", 0)]);
         let buffers: Arguments<'_> = &[map, &weight.buffer, out];
@@ -83,9 +82,8 @@ impl Kernels {
         let tiles = blocks(rows, TILE) * blocks(columns, TILE);
         let Shares { splits, per } = Shares::new(tiles, length, self.multiprocessors);
         let work = self.floats(splits * rows * columns);
-        let sizes = Sizes::new().int(rows).int(columns).int(length);
-        let sizes = sizes.int(gradient.stride()).int(map.stride()).int(columns);
-        let sizes = sizes.int(per).int(splits);
+        let sizes = Sizes::of([rows, columns, length, gradient.stride(), map.stride(), columns]);
+        let sizes = sizes.ints([per, splits]);
         let grid = (tiles * splits).min(self.multiprocessors);
         let kernel = self.variant(SPLIT_PRODUCT, 1, &[("COLUMNS", 1)]);
         let buffers: Arguments<'_> = &[gradient, map, &work];
