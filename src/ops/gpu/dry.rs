@@ -1,10 +1,10 @@
 //! A GPU that only takes note.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::Kernel;
-use super::gpu::Argument;
+use super::gpu::{Argument, lock};
 use crate::memory::{DryAllocator, DryBuffer};
 
 /// What a program would have launched on a GPU, and the memory that it would have taken: the same code
@@ -83,12 +83,12 @@ impl DryGpu {
 
     /// The work since this was last asked.
     pub fn take_work(&self) -> Work {
-        std::mem::take(&mut self.noted().work)
+        std::mem::take(&mut lock(&self.noted).work)
     }
 
     /// The kernels launched so far, each once.
     pub fn kernels(&self) -> Vec<Kernel> {
-        self.noted().kernels.values().cloned().collect()
+        lock(&self.noted).kernels.values().cloned().collect()
     }
 
     pub(super) fn launch(
@@ -100,7 +100,7 @@ impl DryGpu {
     ) {
         debug_assert!(grid.iter().all(|count| *count > 0), "{}: {grid:?}", kernel.entry());
         arguments.iter().for_each(|argument| argument.memory().counted().note_use());
-        let noted = &mut *self.noted();
+        let noted = &mut *lock(&self.noted);
         noted.work.flops += 2.0 * products as f64;
         let bytes: usize = arguments.iter().map(|argument| argument.bytes()).sum();
         noted.work.traffic += Self::traffic(kernel, bytes as f64, products > 0);
@@ -114,9 +114,5 @@ impl DryGpu {
             (false, false) => Self::STREAMED * bytes + Self::LAUNCH,
             (false, true) => Self::MULTIPLIED * bytes + Self::LAUNCH,
         }
-    }
-
-    fn noted(&self) -> std::sync::MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use burn::tensor::{DType, Tensor};
 
@@ -20,7 +20,7 @@ use super::cuda::{Carry, Fence, Offered, Peers, Relay};
 use super::given::Giving;
 #[cfg(feature = "cuda")]
 use super::given::{bytes_with_room, chunks_in};
-use super::gpu::Arguments;
+use super::gpu::{Arguments, lock};
 use super::kernels::{EXCHANGE, blocks};
 #[cfg(any(feature = "cuda", test))]
 use super::messages::Ways;
@@ -105,10 +105,9 @@ pub(super) fn bytes(ranks: usize) -> usize {
 /// The kernels that put together what cards have and do nothing else: sums of few values and of many, and shards.
 pub(super) fn exchange_kernels() -> [Kernel; 3] {
     let kernel = |entry, threads, texts: &[&'static str]| Kernel::new(entry, threads, &[], texts);
-    let in_turns =
-        |entry, threads, text| kernel(entry, threads, &[EXCHANGE.0, HEADER, TURNS, text]);
+    let in_turns = |entry, threads, text| kernel(entry, threads, &[EXCHANGE, HEADER, TURNS, text]);
     [
-        kernel("exchange_sum", 256, &[EXCHANGE.0, include_str!("kernels/exchange_sum.cu")]),
+        kernel("exchange_sum", 256, &[EXCHANGE, include_str!("kernels/exchange_sum.cu")]),
         in_turns("all_reduce", 3 * ROLE, include_str!("kernels/all_reduce.cu")),
         in_turns("all_gather", 512, include_str!("kernels/all_gather.cu")),
     ]
@@ -393,11 +392,6 @@ impl Side {
         self.settle();
     }
 
-    #[cfg(feature = "cuda")]
-    fn step(&self) -> MutexGuard<'_, Option<Fence>> {
-        self.step.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until everything launched so far has run. What has failed is told where it is read.
     fn settle(&self) {
         #[cfg(feature = "cuda")]
@@ -610,7 +604,7 @@ impl Exchanges {
     /// Begins an attempt at a piece of work, which `work` tells from others: all cards count from the same
     /// numbers. Whatever they are at work on has been launched on all of them.
     pub fn begin(&self, work: String) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let careful = state.warmed_up.get(&work).is_none_or(|times| *times < WARM_UPS);
         let kinds = 0..self.sides[0].0.numbers.len();
         let last = |kind: usize| {
@@ -633,7 +627,7 @@ impl Exchanges {
     pub fn step_launched(&self) {
         #[cfg(feature = "cuda")]
         for Exchange(side) in &self.sides {
-            *side.step() = Some(side.gpu.fence());
+            *lock(&side.step) = Some(side.gpu.fence());
         }
     }
 
@@ -641,7 +635,7 @@ impl Exchanges {
     pub fn stop(&self) {
         #[cfg(feature = "cuda")]
         for Exchange(side) in &self.sides {
-            let step = side.step().take();
+            let step = lock(&side.step).take();
             // What has failed is told where it is read.
             let _ = step.map(|step| step.wait());
         }
@@ -679,7 +673,7 @@ impl Exchanges {
     ///
     /// When a card has given up waiting for another one.
     pub fn end(&self, failed: bool) -> Result<(), String> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if failed {
             self.sides.iter().for_each(|side| side.0.settle());
             #[cfg(feature = "cuda")]
@@ -731,10 +725,6 @@ impl Exchanges {
         // All have the same.
         self.sides.iter().take(1).filter_map(|side| side.0.peers.as_ref())
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// What cards have put together of their channels, by the pass and the norm: kept for the passes that
@@ -777,12 +767,12 @@ impl Synced {
 
     /// What all cards have put together for `norm` in an earlier pass over these images.
     pub fn recall(&self, norm: &str) -> Option<Partials> {
-        self.rows().get(&self.key(norm)).cloned()
+        lock(&self.rows.0).get(&self.key(norm)).cloned()
     }
 
     /// Keeps what they have put together.
     pub fn keep(&self, norm: &str, row: Partials) {
-        self.rows().insert(self.key(norm), row);
+        lock(&self.rows.0).insert(self.key(norm), row);
     }
 
     /// [`Gpu::multiply`] of a kernel that exchanges so many values [among](Exchange::among) the cards that have images,
@@ -804,10 +794,6 @@ impl Synced {
 
     fn key(&self, norm: &str) -> String {
         format!("{}/{norm}", self.name)
-    }
-
-    fn rows(&self) -> MutexGuard<'_, HashMap<String, Partials>> {
-        self.rows.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -847,7 +833,7 @@ mod tests {
             let line = text.lines().find_map(|line| line.strip_prefix(&format!("#define {name} ")));
             line.expect("is defined").parse().expect("a number")
         };
-        assert_eq!(defined(EXCHANGE.0, "SLOTS"), SLOTS);
+        assert_eq!(defined(EXCHANGE, "SLOTS"), SLOTS);
         let of_turns = ["BLOCKS", "CHUNK", "SLOTS_OF_PLACE"].map(|name| defined(TURNS, name));
         assert_eq!(of_turns, [BLOCKS, CHUNK, SLOTS_OF_PLACE]);
         let all_reduce = include_str!("kernels/all_reduce.cu");

@@ -34,7 +34,8 @@ impl Kernels {
             }
             padded
         });
-        let places = self.gpu.integers(count, || places.iter().copied().map(number).collect());
+        let numbers = || places.iter().copied().map(number).collect::<Vec<_>>();
+        let places = self.gpu.integers(count, numbers);
         Padding { padded, places }
     }
 

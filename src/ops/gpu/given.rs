@@ -63,9 +63,9 @@ pub(super) fn giving_kernels() -> [Kernel; 3] {
     let kernel = |entry, threads, texts: &[&'static str]| Kernel::new(entry, threads, &[], texts);
     let sum_copies = include_str!("kernels/sum_copies.cu");
     [
-        kernel("tell_ready", 32, &[EXCHANGE.0, include_str!("kernels/tell_ready.cu")]),
-        kernel("await_copies", 32, &[EXCHANGE.0, include_str!("kernels/await_copies.cu")]),
-        kernel("sum_copies", 512, &[EXCHANGE.0, HEADER, TURNS, sum_copies]),
+        kernel("tell_ready", 32, &[EXCHANGE, include_str!("kernels/tell_ready.cu")]),
+        kernel("await_copies", 32, &[EXCHANGE, include_str!("kernels/await_copies.cu")]),
+        kernel("sum_copies", 512, &[EXCHANGE, HEADER, TURNS, sum_copies]),
     ]
 }
 

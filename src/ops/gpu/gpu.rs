@@ -1,6 +1,6 @@
 //! A GPU that kernels are launched on.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[cfg(feature = "cuda")]
 use super::cuda::Cuda;
@@ -133,25 +133,20 @@ impl Gpu {
 
     /// A buffer with these integers.
     pub fn upload_integers(&self, values: &[u32]) -> Buffer {
-        match &self.0 {
-            #[cfg(feature = "cuda")]
-            Backend::Cuda(cuda) => {
-                let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
-                cuda.upload(&bytes, Storage::U32, values.len())
-            }
-            Backend::Dry(_) => self.empty(values.len(), Storage::U32),
-        }
+        self.integers(values.len(), || values)
     }
 
     /// A buffer with `length` integers, which are made where there is a device.
-    pub fn integers(&self, length: usize, make: impl FnOnce() -> Vec<u32>) -> Buffer {
+    #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "only a device has them"))]
+    pub fn integers<T: AsRef<[u32]>>(&self, length: usize, make: impl FnOnce() -> T) -> Buffer {
         match &self.0 {
             #[cfg(feature = "cuda")]
-            Backend::Cuda(_) => self.upload_integers(&make()),
-            Backend::Dry(_) => {
-                drop(make);
-                self.empty(length, Storage::U32)
+            Backend::Cuda(cuda) => {
+                let bytes: Vec<u8> =
+                    make().as_ref().iter().flat_map(|value| value.to_ne_bytes()).collect();
+                cuda.upload(&bytes, Storage::U32, length)
             }
+            Backend::Dry(_) => self.empty(length, Storage::U32),
         }
     }
 
@@ -218,6 +213,11 @@ impl Gpu {
             Backend::Dry(dry) => dry.launch(kernel, grid, arguments, products),
         }
     }
+}
+
+/// Locks `mutex`, also where a thread has unwound that held it.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Bytes of the memory of so many elements. A kernel may be given a buffer it has no use for; allocators have no empty ones.

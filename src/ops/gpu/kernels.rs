@@ -1,35 +1,34 @@
 //! Every kernel of a model at one precision.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::channels_last::{Affine, ChannelsLast, Over};
+use super::gpu::lock;
 use super::{Buffer, Element, Gpu, Kernel, Sizes, Storage};
 
 /// As PyTorch has it.
 pub(super) const EPSILON: f32 = 1e-5;
 
-/// Text files that stand in front of kernels.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Header(pub(super) &'static str);
+// Text files that stand in front of kernels.
 
-pub(super) const TILES: Header = Header(include_str!("kernels/tiles.cuh"));
-pub(super) const CHANNELS: Header = Header(include_str!("kernels/channels.cuh"));
-pub(super) const GEMM: Header = Header(include_str!("kernels/gemm.cuh"));
-pub(super) const CONV: Header = Header(include_str!("kernels/conv.cuh"));
-pub(super) const STEM: Header = Header(include_str!("kernels/stem.cuh"));
-pub(super) const NORMED: Header = Header(include_str!("kernels/normed.cuh"));
-pub(super) const EXCHANGE: Header = Header(include_str!("kernels/exchange.cuh"));
-pub(super) const CHANNEL_NORM: Header = Header(include_str!("kernels/channel_norm.cuh"));
-pub(super) const HOPPER: Header = Header(include_str!("kernels/hopper.cuh"));
-pub(super) const ROWS: Header = Header(include_str!("kernels/rows.cuh"));
-pub(super) const SWIZZLED: Header = Header(include_str!("kernels/swizzled.cuh"));
-pub(super) const RING: Header = Header(include_str!("kernels/ring.cuh"));
-pub(super) const RING_COLUMNS: Header = Header(include_str!("kernels/ring_columns.cuh"));
-pub(super) const DRAWS: Header = Header(include_str!("kernels/draws.cuh"));
-pub(super) const GROUPS: Header = Header(include_str!("kernels/groups.cuh"));
-pub(super) const NORM_SUMS: Header = Header(include_str!("kernels/norm_sums.cuh"));
-pub(super) const POOLED: Header = Header(include_str!("kernels/pooled.cuh"));
+pub(super) const TILES: &str = include_str!("kernels/tiles.cuh");
+pub(super) const CHANNELS: &str = include_str!("kernels/channels.cuh");
+pub(super) const GEMM: &str = include_str!("kernels/gemm.cuh");
+pub(super) const CONV: &str = include_str!("kernels/conv.cuh");
+pub(super) const STEM: &str = include_str!("kernels/stem.cuh");
+pub(super) const NORMED: &str = include_str!("kernels/normed.cuh");
+pub(super) const EXCHANGE: &str = include_str!("kernels/exchange.cuh");
+pub(super) const CHANNEL_NORM: &str = include_str!("kernels/channel_norm.cuh");
+pub(super) const HOPPER: &str = include_str!("kernels/hopper.cuh");
+pub(super) const ROWS: &str = include_str!("kernels/rows.cuh");
+pub(super) const SWIZZLED: &str = include_str!("kernels/swizzled.cuh");
+pub(super) const RING: &str = include_str!("kernels/ring.cuh");
+pub(super) const RING_COLUMNS: &str = include_str!("kernels/ring_columns.cuh");
+pub(super) const DRAWS: &str = include_str!("kernels/draws.cuh");
+pub(super) const GROUPS: &str = include_str!("kernels/groups.cuh");
+pub(super) const NORM_SUMS: &str = include_str!("kernels/norm_sums.cuh");
+pub(super) const POOLED: &str = include_str!("kernels/pooled.cuh");
 
 /// One entry: its name, threads a block, bytes of shared memory that a launch gives a block, headers and
 /// text.
@@ -38,7 +37,7 @@ pub(super) struct Entry {
     pub(super) name: &'static str,
     pub(super) threads: u32,
     pub(super) shared: u32,
-    pub(super) headers: &'static [Header],
+    pub(super) headers: &'static [&'static str],
     pub(super) text: &'static str,
 }
 
@@ -140,7 +139,7 @@ impl Kernels {
 
     /// Those for `element` on `gpu` that every caller shares.
     pub fn shared(gpu: Gpu, element: Element) -> Self {
-        let mut all = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&SHARED);
         let found = all.iter().find(|kernels| kernels.gpu == gpu && kernels.element == element);
         if let Some(kernels) = found {
             return kernels.clone();
@@ -209,7 +208,7 @@ impl Kernels {
         let Some(pass) = self.pass.as_ref().filter(|_| length <= SMALL) else {
             return self.floats(length);
         };
-        let rest = &mut pass.lock().unwrap_or_else(PoisonError::into_inner).small;
+        let rest = &mut lock(pass).small;
         let fits = rest.take().filter(|rest| rest.used + length <= PIECE);
         let Rest { piece, used } =
             fits.unwrap_or_else(|| Rest { piece: self.floats(PIECE), used: 0 });
@@ -222,7 +221,7 @@ impl Kernels {
     /// same memory for the next ones when nobody holds these any more: what it launches runs in order.
     pub(super) fn work(&self, length: usize) -> Buffer {
         let Some(pass) = &self.pass else { return self.floats(length) };
-        let work = &mut pass.lock().unwrap_or_else(PoisonError::into_inner).work;
+        let work = &mut lock(pass).work;
         // Not a large piece for a few numbers, which would then be missing for many.
         let alike = |held: &Buffer| held.len() / 4 <= length && length / 4 <= held.len();
         let free = |held: &&Buffer| !held.is_shared() && alike(held);
@@ -260,7 +259,7 @@ impl Kernels {
                 [1.0, 0.0].map(|value| self.fill(self.gpu.floats(channels), value));
             Affine { scale, shift, over: Over::Batch }
         };
-        let mut kept = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.identity);
         let affine = kept.take().filter(|affine| affine.scale.len() >= channels);
         let affine = affine.unwrap_or_else(made);
         kept.insert(affine).clone()
@@ -295,7 +294,7 @@ impl Kernels {
 
     /// The kernel of `entry` with further macros; `variant` tells their values apart.
     pub(super) fn variant(&self, entry: Entry, variant: usize, macros: &[(&str, usize)]) -> Kernel {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = lock(&self.made);
         made.entry((self.element, entry.name, variant))
             .or_insert_with(|| {
                 let element = self.element.macro_name();
@@ -303,8 +302,7 @@ impl Kernels {
                 all.extend(
                     macros.iter().map(|(name, value)| (*name, value as &dyn std::fmt::Display)),
                 );
-                let headers = entry.headers.iter().map(|header| header.0);
-                let texts: Vec<&'static str> = headers.chain([entry.text]).collect();
+                let texts = [entry.headers, &[entry.text]].concat();
                 Kernel::with_shared(entry.name, entry.threads, entry.shared, &all, &texts)
             })
             .clone()

@@ -13,7 +13,7 @@ use std::ops::Range;
 #[cfg(any(feature = "cuda", test))]
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex};
 #[cfg(feature = "cuda")]
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use std::time::Duration;
 use super::cuda::{Outgoing, Peers, let_reach};
 #[cfg(feature = "cuda")]
 use super::exchange::fails;
+use super::gpu::lock;
 use super::kernels::EXCHANGE;
 use super::{Buffer, ChannelsLast, Exchange, Gpu, Kernel, Sizes, Storage};
 
@@ -145,7 +146,7 @@ struct Meeting {
 /// The kernel that tells copy engines of messages and of room for them, and waits for what they have done.
 pub fn message_kernel() -> Kernel {
     let text = include_str!("kernels/tell_and_await.cu");
-    Kernel::new("tell_and_await", 32, &[], &[EXCHANGE.0, text])
+    Kernel::new("tell_and_await", 32, &[], &[EXCHANGE, text])
 }
 
 impl OfChannels {
@@ -426,7 +427,7 @@ impl super::exchange::Side {
             let mut meeting = lock(&crossing.meeting);
             while last.is_some_and(|last| meeting.given != last) && !peers.is_over() {
                 let waited = crossing.copied.wait_timeout(meeting, Duration::from_millis(5));
-                meeting = waited.unwrap_or_else(PoisonError::into_inner).0;
+                meeting = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
             }
         }
         #[cfg(not(feature = "cuda"))]
@@ -511,10 +512,6 @@ pub(super) fn ways_of_cards(
         let outgoing = Outgoing::new(both, peers, [from, to], (flow, apart), words)?;
         Ok(Crossing { outgoing: Some(outgoing), ..Crossing::default() })
     })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Memory that passes of fused stages take their buffers from.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use burn::backend::StreamId;
 use burn_cubecl::cubecl::server::{BufferBinding, Handle};
@@ -9,7 +9,7 @@ use burn_cubecl::cubecl::server::{BufferBinding, Handle};
 use super::Cuda;
 use crate::memory::Placement;
 use crate::ops::gpu::arena::Parts;
-use crate::ops::gpu::gpu::bytes;
+use crate::ops::gpu::gpu::{bytes, lock};
 use crate::ops::gpu::{Buffer, Gpu, Storage};
 
 /// Memory of a card for the passes that one stream's threads launch. A part is taken again as soon as it is given back: what was
@@ -36,7 +36,7 @@ pub(super) struct Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        self.arena.parts().give_back(self.begin);
+        lock(&self.arena.parts).give_back(self.begin);
     }
 }
 
@@ -61,19 +61,11 @@ type Arenas = BTreeMap<(usize, StreamId), Weak<Arena>>;
 
 static ARENAS: Mutex<Arenas> = Mutex::new(BTreeMap::new());
 
-fn arenas() -> MutexGuard<'static, Arenas> {
-    ARENAS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Arena {
-    fn parts(&self) -> MutexGuard<'_, Parts> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What a launch is given so that it finds the memory. All of them count in one word, which CubeCL's thread counts down while
     /// the current one launches: each would wait for the other at each argument, did not this one count many at once.
     fn binding(&self) -> BufferBinding {
-        let mut bindings = self.bindings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bindings = lock(&self.bindings);
         if bindings.is_empty() {
             bindings.extend(std::iter::repeat_n(self.memory.clone().binding(), BINDINGS));
         }
@@ -86,7 +78,7 @@ impl Arena {
         length: usize,
         storage: Storage,
     ) -> Option<Buffer> {
-        let begin = self.parts().take(bytes(length, storage) as u64)?;
+        let begin = lock(&self.parts).take(bytes(length, storage) as u64)?;
         let part = Part { arena: Arc::clone(self), begin };
         let behind = self.bytes - begin - (length * storage.bytes()) as u64;
         Some(Buffer::in_arena(part, [begin, behind], storage, length))
@@ -96,7 +88,7 @@ impl Arena {
 impl Cuda {
     /// That of the current thread's stream.
     pub(in crate::ops::gpu) fn arena(&self) -> Option<Arc<Arena>> {
-        arenas().get(&(self.index, StreamId::current()))?.upgrade()
+        lock(&ARENAS).get(&(self.index, StreamId::current()))?.upgrade()
     }
 }
 
@@ -117,15 +109,15 @@ impl Gpu {
         let parts = Mutex::new(Parts::new(placement.clone()));
         let bindings = Mutex::new(Vec::new());
         let arena = Arc::new(Arena { memory: memory.handle(), bytes, parts, bindings });
-        arenas().insert((self.index(), StreamId::current()), Arc::downgrade(&arena));
+        lock(&ARENAS).insert((self.index(), StreamId::current()), Arc::downgrade(&arena));
         Ok(Reserved { _arena: arena })
     }
 
     /// Bytes of the card's arenas in which nothing lies.
     pub fn free_in_arenas(&self) -> u64 {
-        let arenas = arenas();
+        let arenas = lock(&ARENAS);
         let own = arenas.iter().filter(|((card, _), _)| *card == self.index());
         let own = own.filter_map(|(_, arena)| arena.upgrade());
-        own.map(|arena| arena.bytes - arena.parts().bytes()).sum()
+        own.map(|arena| arena.bytes - lock(&arena.parts).bytes()).sum()
     }
 }

@@ -22,6 +22,7 @@ use crate::ops::gpu::messages::{Lying, PitchedRows};
 /// A kernel may wait for what is copied, as all that it needs has been given to the driver before that kernel is launched. Long runs
 /// stood still where a thread asked for copies later, probably since a thread that launches a kernel keeps the driver to itself while
 /// there is no room for another launch.
+#[derive(Debug)]
 pub(in crate::ops::gpu) struct CopyStream {
     stream: Arc<CudaStream>,
     peers: Arc<Peers>,
@@ -155,11 +156,5 @@ impl Drop for CopyStream {
         // A kernel in front of the copies may still wait for another card.
         self.peers.stop();
         self.drain();
-    }
-}
-
-impl std::fmt::Debug for CopyStream {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "CopyStream({:?})", self.peers)
     }
 }

@@ -1,11 +1,12 @@
 //! Points in the work of a GPU.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use burn_cubecl::cubecl::future::{DynFut, block_on};
 use burn_cubecl::cubecl::server::ServerError;
 
 use crate::ops::gpu::Gpu;
+use crate::ops::gpu::gpu::lock;
 
 /// The end of all that a thread had launched on a GPU when this was made. What it launches later does not hold up
 /// those who wait for it.
@@ -34,7 +35,7 @@ impl Fence {
     ///
     /// When the device has failed; the first to ask is told.
     pub fn wait(&self) -> Result<(), String> {
-        let mut end = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut end = lock(&self.0);
         // Whoever comes later waits for the lock.
         let Some(end) = end.take() else { return Ok(()) };
         block_on(end).map_err(|error| error.to_string())

@@ -25,6 +25,7 @@ use crate::parallel::{P2P_DISABLE, is_p2p_disabled};
 ///
 /// Each card maps the parts of the others. `cuCtxEnablePeerAccess` would map all that CubeCL allocates, too: the driver would then wait
 /// for every card when one of them frees memory, and a card that waits in a kernel for another one would wait for ever. See [`let_reach`].
+#[derive(Debug)]
 pub(in crate::ops::gpu) struct Peers {
     /// Where each card's part begins.
     addresses: Vec<u64>,
@@ -34,6 +35,7 @@ pub(in crate::ops::gpu) struct Peers {
 }
 
 /// One card's part.
+#[derive(Debug)]
 enum Part {
     /// In its memory.
     Card(Mapped),
@@ -196,12 +198,6 @@ impl Drop for Peers {
     }
 }
 
-impl std::fmt::Debug for Peers {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Peers({:x?})", self.addresses())
-    }
-}
-
 fn told(error: &DriverError) -> String {
     error.to_string()
 }
@@ -259,6 +255,7 @@ pub(in crate::ops::gpu) fn let_reach(owner: usize, by: usize) -> Result<(), Stri
 }
 
 /// Memory of one card that all of them have mapped.
+#[derive(Debug)]
 struct Mapped {
     context: Arc<CudaContext>,
     address: u64,
@@ -321,6 +318,7 @@ impl Drop for Mapped {
 }
 
 /// Memory of this process's card that other processes may open.
+#[derive(Debug)]
 pub struct Offered {
     context: Arc<CudaContext>,
     address: u64,
@@ -366,13 +364,8 @@ impl Drop for Offered {
     }
 }
 
-impl std::fmt::Debug for Offered {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Offered({:x})", self.address)
-    }
-}
-
 /// What another process has offered, as this process's card reaches it.
+#[derive(Debug)]
 struct Opened {
     context: Arc<CudaContext>,
     address: u64,
@@ -424,6 +417,7 @@ fn access(device: CUdevice) -> CUmemAccessDesc {
 }
 
 /// Memory of the host that all cards have mapped, at the same addresses.
+#[derive(Debug)]
 pub(super) struct Host {
     address: u64,
 }

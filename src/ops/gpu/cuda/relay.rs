@@ -1,6 +1,5 @@
 //! What goes between the cards of processes that reach no memory of each other's.
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,6 +23,7 @@ const HEAD: usize = 12;
 
 /// Carries what this process's card writes for the others from the host's memory to their processes, and what
 /// those send to where this card reads it. The kernels are those of cards that reach each other's memory.
+#[derive(Debug)]
 pub(in crate::ops::gpu) struct Relay {
     peers: Arc<Peers>,
     rank: usize,
@@ -130,11 +130,5 @@ fn send(peers: &Peers, other: usize, mut left: Range<usize>, number: u32, carry:
         } else {
             std::hint::spin_loop();
         }
-    }
-}
-
-impl fmt::Debug for Relay {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Relay({:?})", self.peers)
     }
 }

@@ -1,7 +1,7 @@
 //! The host's memory on the way of messages between cards that do not reach each other's.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use cudarc::driver::{CudaEvent, DriverError};
 
@@ -9,6 +9,7 @@ use super::Peers;
 use super::copies::CopyStream;
 use super::peers::Host;
 use crate::ops::gpu::Gpu;
+use crate::ops::gpu::gpu::lock;
 use crate::ops::gpu::messages::{Lying, PitchedRows};
 
 /// Bytes of a piece of a message, at most.
@@ -17,6 +18,7 @@ const PIECE: usize = 8 << 20;
 const PLACES: usize = 4;
 
 /// Where messages wait in the host's memory, piece by piece: a copy engine of the card that sends brings them, and one of the card that receives takes them.
+#[derive(Debug)]
 pub(super) struct Staging {
     /// Those of the card that receives.
     arriving: CopyStream,
@@ -29,6 +31,7 @@ pub(super) struct Staging {
 }
 
 /// Room for a piece of a message.
+#[derive(Debug)]
 struct Place {
     /// Whether the last piece has come.
     come: CudaEvent,
@@ -70,7 +73,7 @@ impl Staging {
         there: &[Lying],
         (number, arrived): (u32, usize),
     ) -> Result<(), DriverError> {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = lock(&self.next);
         for (part, there) in parts.iter().zip(there) {
             let [part, there] = Lying::in_one_row([part, there]);
             for (rows, bytes) in pieces(part.rows.rows, part.rows.bytes) {
@@ -110,12 +113,6 @@ fn pieces(rows: usize, bytes: usize) -> impl Iterator<Item = (Range<usize>, Rang
     (0..rows).step_by(each).flat_map(move |first| {
         columns().map(move |columns| (first..(first + each).min(rows), columns))
     })
-}
-
-impl std::fmt::Debug for Staging {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Staging({:?})", self.arriving)
-    }
 }
 
 #[cfg(test)]

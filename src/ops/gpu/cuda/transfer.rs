@@ -5,7 +5,7 @@
 )]
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use burn::backend::StreamId;
@@ -16,6 +16,7 @@ use burn_cubecl::cubecl::server::ServerError;
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 
 use super::Fence;
+use crate::ops::gpu::gpu::lock;
 use crate::ops::gpu::{Buffer, Gpu, Storage};
 
 /// How long the release of memory is waited for that others may hold as well.
@@ -64,7 +65,7 @@ impl Gpu {
     /// to what lives as long.
     fn lasting_client(&self) -> &'static Client {
         static CLIENTS: Mutex<BTreeMap<usize, &Client>> = Mutex::new(BTreeMap::new());
-        let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = lock(&CLIENTS);
         clients.entry(self.index()).or_insert_with(|| Box::leak(Box::new(self.client().clone())))
     }
 

@@ -14,7 +14,7 @@ mod nvrtc;
 use std::ffi::c_char;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use burn_cubecl::cubecl::ir::attributes::BufferIOAttr;
@@ -24,6 +24,7 @@ use cubecl_server::config::cache::CacheConfig;
 use cudarc::driver::CudaContext;
 use serde::{Deserialize, Serialize};
 
+use crate::ops::gpu::gpu::lock;
 use crate::ops::gpu::shipped::Shipped;
 use crate::ops::gpu::{Gpu, Kernel};
 use folder::Folder;
@@ -158,7 +159,7 @@ impl Compiler {
     /// Puts machine code where CubeCL looks for it; what is there already and is another is replaced.
     fn hand_over(&self, kernels: &[Kernel], codes: Vec<Option<Vec<u8>>>) {
         static ONE: Mutex<()> = Mutex::new(());
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock(&ONE);
         let fingerprint = fingerprint(self.capability);
         let Some(mut store) = compilation_store::<KernelCacheKey, Entry>("cuda", fingerprint)
         else {
