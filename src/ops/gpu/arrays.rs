@@ -39,36 +39,32 @@ pub static STEP_FACTOR: LazyLock<Kernel> = LazyLock::new(|| {
 });
 
 impl Gpu {
-    /// Launches `kernel` over at most [`ARRAYS`] groups of buffers, one group an array of `lengths`,
+    /// Launches `kernel` over at most [`ARRAYS`] groups of buffers, each with the length of an array
     /// whose elements are shared out as `Places` says; `others` are its arguments after these. `sizes` are the
     /// fields before the places of the arrays.
     pub(super) fn launch_over(
         &self,
         kernel: &Kernel,
         Places { step, most_blocks }: Places,
-        lengths: &[usize],
-        groups: &[Vec<&Buffer>],
+        groups: &[(usize, Vec<&Buffer>)],
         others: &[&Buffer],
         sizes: Sizes,
     ) {
-        assert!(!groups.is_empty() && groups.len() <= ARRAYS && groups.len() == lengths.len());
-        let padded = |count: usize| groups.iter().chain(std::iter::repeat_n(&groups[0], count));
-        let arrays = padded(ARRAYS - groups.len()).flatten().copied();
-        let all = arrays.chain(others.iter().copied());
-        let buffers: Vec<&dyn Argument> = all.map(|buffer| buffer as &dyn Argument).collect();
+        assert!(!groups.is_empty() && groups.len() <= ARRAYS);
+        let unused = std::iter::repeat_n(&groups[0], ARRAYS - groups.len());
+        let arrays = groups.iter().chain(unused).flat_map(|(_, buffers)| buffers);
+        let buffers: Vec<_> = arrays.chain(others).map(|buffer| *buffer as &dyn Argument).collect();
+        let mut lengths = [0; ARRAYS];
+        lengths.iter_mut().zip(groups).for_each(|(length, (of_array, _))| *length = *of_array);
         let mut total = 0;
-        let mut first = Vec::with_capacity(ARRAYS);
-        let mut long = Vec::with_capacity(ARRAYS);
-        for place in 0..ARRAYS {
-            let length = lengths.get(place).copied().unwrap_or(0);
-            first.push(total);
-            long.push(length);
+        let first = lengths.map(|length| {
             total += blocks(length, step);
-        }
+            total - blocks(length, step)
+        });
         if total == 0 {
             return;
         }
-        let sizes = long.into_iter().chain(first).fold(sizes, Sizes::int);
+        let sizes = sizes.ints(lengths).ints(first);
         self.launch(kernel, [total.min(most_blocks), 1, 1], &buffers, &sizes);
     }
 }

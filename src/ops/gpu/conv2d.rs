@@ -6,7 +6,7 @@
 use super::channels_last::ChannelsLast;
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::weights::Packed;
-use super::{Buffer, Convolution, Element, Gpu, Sizes};
+use super::{Buffer, Convolution, Gpu, Sizes};
 use crate::ops::Window;
 
 const TRANSPOSE: Entry = entry!("transpose", 256, [TILES]);
@@ -33,11 +33,6 @@ impl Conv2d {
     /// On these kernels.
     pub fn new(kernels: Kernels, window: Window) -> Self {
         Self { kernels, window }
-    }
-
-    /// On the kernels for `element` that all of `gpu` share.
-    pub fn shared(gpu: Gpu, element: Element, window: Window) -> Self {
-        Self::new(Kernels::shared(gpu, element), window)
     }
 
     /// The GPU.

@@ -104,10 +104,11 @@ pub(super) fn bytes(ranks: usize) -> usize {
 
 /// The kernels that put together what cards have and do nothing else: sums of few values and of many, and shards.
 pub(super) fn exchange_kernels() -> [Kernel; 3] {
-    let kernel = |entry, threads, texts: &[&'static str]| Kernel::new(entry, threads, &[], texts);
-    let in_turns = |entry, threads, text| kernel(entry, threads, &[EXCHANGE, HEADER, TURNS, text]);
+    let in_turns =
+        |entry, threads, text| Kernel::new(entry, threads, &[], &[EXCHANGE, HEADER, TURNS, text]);
+    let sum = include_str!("kernels/exchange_sum.cu");
     [
-        kernel("exchange_sum", 256, &[EXCHANGE, include_str!("kernels/exchange_sum.cu")]),
+        Kernel::new("exchange_sum", 256, &[], &[EXCHANGE, sum]),
         in_turns("all_reduce", 3 * ROLE, include_str!("kernels/all_reduce.cu")),
         in_turns("all_gather", 512, include_str!("kernels/all_gather.cu")),
     ]
@@ -283,12 +284,11 @@ impl Side {
         let sizes = Sizes::of([arrays.len(), turns]);
         let sizes = self.part(sizes, self.ranks, first(self.ranks + 1), number);
         let sizes = self.with_addresses(sizes);
-        let lengths: Vec<usize> = arrays.iter().map(|(length, ..)| *length).collect();
-        let groups: Vec<Vec<&Buffer>> =
-            arrays.iter().map(|(_, from, to)| vec![*from, *to]).collect();
+        let groups: Vec<_> =
+            arrays.iter().map(|(length, from, to)| (*length, vec![*from, *to])).collect();
         self.with_care(arrays[0].2, || {
             let places = Places { step: chunk, most_blocks: grid };
-            self.gpu.launch_over(kernel, places, &lengths, &groups, &[], sizes);
+            self.gpu.launch_over(kernel, places, &groups, &[], sizes);
         });
     }
 

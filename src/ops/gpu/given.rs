@@ -136,12 +136,12 @@ impl Exchange {
         });
         for arrays in given.arrays.chunks(ARRAYS) {
             let before = arrays[0].1;
-            let lengths: Vec<usize> = arrays.iter().map(|(array, _)| array.len()).collect();
-            let groups: Vec<Vec<&Buffer>> = arrays.iter().map(|(array, _)| vec![array]).collect();
+            let groups: Vec<_> =
+                arrays.iter().map(|(array, _)| (array.len(), vec![array])).collect();
             let sizes = Sizes::of([arrays.len(), before, side.giving.room, 0]);
             let sizes = side.of_given_part(sizes, 0, given.number);
             let places = Places::every(CHUNK);
-            side.gpu.launch_over(sum_copies, places, &lengths, &groups, &[], sizes);
+            side.gpu.launch_over(sum_copies, places, &groups, &[], sizes);
         }
     }
 

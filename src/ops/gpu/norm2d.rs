@@ -2,7 +2,7 @@
 
 use super::gpu::Arguments;
 use super::kernels::{EPSILON, Entry, Kernels, blocks, entry};
-use super::{Buffer, Element, Gpu, Nchw, Sizes};
+use super::{Buffer, Gpu, Nchw, Sizes};
 
 const ROW_MOMENTS: Entry = entry!("row_moments", 256, [TILES, CHANNELS, ROWS]);
 const ROW_STATISTICS: Entry = entry!("row_statistics", 256, [TILES, CHANNELS, ROWS]);
@@ -27,14 +27,8 @@ pub struct Norm2d {
     relu: bool,
 }
 
-/// Mean and biased variance: one of each for a channel, or for a group of an image.
-#[derive(Debug, Clone)]
-pub struct NormStatistics {
-    /// The mean.
-    pub mean: Buffer,
-    /// The variance.
-    pub variance: Buffer,
-}
+/// Means and biased variances: one of each for a channel, or for a group of an image.
+pub type NormStatistics = [Buffer; 2];
 
 /// The rows of a map: one for each channel of each image.
 #[derive(Debug, Clone, Copy)]
@@ -67,11 +61,6 @@ impl MapRows {
 }
 
 impl Norm2d {
-    /// On the kernels for `element` that all of `gpu` share.
-    pub fn shared(gpu: Gpu, element: Element, groups: Option<usize>, relu: bool) -> Self {
-        Self::new(Kernels::shared(gpu, element), groups, relu)
-    }
-
     /// On these kernels, over the batch or over so many groups of channels of each image, with ReLU behind it or
     /// not.
     pub fn new(kernels: Kernels, groups: Option<usize>, relu: bool) -> Self {
@@ -117,17 +106,17 @@ impl Norm2d {
         let part = kernels.floats(parts * rows.count * 2);
         let grid = [blocks(rows.count, WARPS), parts];
         self.launch(ROW_MOMENTS, grid, &[&map.buffer, &part], &sizes);
-        let [mean, variance] = [(); 2].map(|()| kernels.floats(rows.statistics()));
+        let found = [(); 2].map(|()| kernels.floats(rows.statistics()));
         let grid = [blocks(rows.statistics(), WARPS), 1];
-        self.launch(ROW_STATISTICS, grid, &[&part, &mean, &variance], &sizes);
-        NormStatistics { mean, variance }
+        self.launch(ROW_STATISTICS, grid, &[&part, &found[0], &found[1]], &sizes);
+        found
     }
 
     /// The map normalised by these statistics, times weight, plus bias.
     pub fn apply(
         &self,
         map: &Nchw,
-        NormStatistics { mean, variance }: &NormStatistics,
+        [mean, variance]: &NormStatistics,
         [weight, bias]: [&Buffer; 2],
     ) -> Nchw {
         let rows = self.rows(map.shape);
@@ -154,7 +143,7 @@ impl Norm2d {
     pub fn backward_means(
         &self,
         map: &Nchw,
-        NormStatistics { mean, variance }: &NormStatistics,
+        [mean, variance]: &NormStatistics,
         [weight, bias]: [&Buffer; 2],
         gradient: &Buffer,
     ) -> (Buffer, [Buffer; 2]) {
@@ -176,7 +165,7 @@ impl Norm2d {
     pub fn backward_apply(
         &self,
         map: &Nchw,
-        NormStatistics { mean, variance }: &NormStatistics,
+        [mean, variance]: &NormStatistics,
         [weight, bias]: [&Buffer; 2],
         gradient: &Buffer,
         means: &Buffer,

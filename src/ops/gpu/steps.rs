@@ -22,6 +22,16 @@ pub struct Stepped {
     pub kept: Vec<Buffer>,
 }
 
+impl Stepped {
+    /// What a kernel is given that takes `room` kept buffers and writes the new value into `out`.
+    fn buffers<'a>(&'a self, room: usize, out: &'a Buffer) -> Vec<&'a Buffer> {
+        let Self { value, gradient, kept, .. } = self;
+        // What the kernel does not touch may be anything.
+        let unused = std::iter::repeat_n(value, room - kept.len());
+        [value, gradient].into_iter().chain(kept).chain(unused).chain([out]).collect()
+    }
+}
+
 /// What a step's gradients are multiplied by.
 #[derive(Debug, Clone, Copy)]
 pub enum Factor<'a> {
@@ -178,30 +188,17 @@ impl Gpu {
         };
         let values: Vec<Buffer> = parameters.iter().map(new).collect();
         for (chunk, out) in parameters.chunks(ARRAYS).zip(values.chunks(ARRAYS)) {
-            let lengths: Vec<usize> = out.iter().map(Buffer::len).collect();
-            let groups: Vec<Vec<&Buffer>> = chunk
-                .iter()
-                .zip(out)
-                .map(|(Stepped { value, gradient, kept, .. }, out)| {
-                    // What the kernel does not touch may be anything.
-                    let unused = std::iter::repeat_n(value, room - kept.len());
-                    [value, gradient].into_iter().chain(kept).chain(unused).chain([out]).collect()
-                })
-                .collect();
+            let groups =
+                chunk.iter().zip(out).map(|(one, out)| (out.len(), one.buffers(room, out)));
+            let groups: Vec<_> = groups.collect();
             let bit = |(place, parameter): (usize, &Stepped)| u32::from(parameter.decays) << place;
             let decays = chunk.iter().enumerate().map(bit).sum();
             let (decided, on_gpu) = match factor {
                 Factor::Known(_) => (&chunk[0].value, 0),
                 Factor::OnGpu(decided) => (decided, 1),
             };
-            self.launch_over(
-                kernel,
-                Places::every(STEP),
-                &lengths,
-                &groups,
-                &[decided],
-                sizes(chunk.len(), decays, on_gpu),
-            );
+            let sizes = sizes(chunk.len(), decays, on_gpu);
+            self.launch_over(kernel, Places::every(STEP), &groups, &[decided], sizes);
         }
         values
     }

@@ -1,5 +1,7 @@
 //! Convolution weights in the form that kernels multiply, and their gradients from parts.
 
+use std::ops::Range;
+
 use super::gpu::Arguments;
 use super::kernels::{Entry, Kernels, blocks, entry};
 use super::{Buffer, Sizes};
@@ -53,16 +55,8 @@ pub struct Packing {
     segments: usize,
     blocks: usize,
     length: usize,
-    places: Vec<Place>,
-}
-
-/// Where a packed weight lies.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    start: usize,
-    length: usize,
-    row: usize,
-    tiled: bool,
+    /// Where each packed weight lies, the elements of its row, and whether it is tiled.
+    places: Vec<(Range<usize>, usize, bool)>,
 }
 
 /// A weight ready to be multiplied.
@@ -79,34 +73,31 @@ impl Kernels {
     /// How `segments` are packed; the order is kept.
     pub fn packing(&self, segments: &[Segment]) -> Packing {
         let unit = 4 * self.vector();
-        let tiled = |segment: &Segment| match segment.kernel {
-            1 => self.pointwise_on_hopper(segment.input, segment.output),
-            _ => self.dense_on_hopper(segment.input, segment.output),
-        };
         let (mut start, mut first) = (0, 0);
         let (mut table, mut places) = (Vec::new(), Vec::new());
         for segment in segments {
             let taps = segment.kernel * segment.kernel;
+            let tiled = match (segment.form, segment.kernel) {
+                (Form::Forward | Form::InputGradient | Form::Stem, _) => false,
+                (_, 1) => self.pointwise_on_hopper(segment.input, segment.output),
+                _ => self.dense_on_hopper(segment.input, segment.output),
+            };
             let (mode, rows, row) = match segment.form {
-                Form::Forward => (0, segment.output, (taps * segment.input).next_multiple_of(unit)),
-                Form::InputGradient => {
-                    (1, segment.input, (taps * segment.output).next_multiple_of(unit))
-                }
-                Form::Stem => (2, segment.output, 16 * (7 * segment.input).div_ceil(2)),
-                Form::LayerForward => {
-                    let mode = if tiled(segment) { 3 } else { 0 };
+                Form::Forward | Form::LayerForward => {
+                    let mode = if tiled { 3 } else { 0 };
                     (mode, segment.output, (taps * segment.input).next_multiple_of(unit))
                 }
-                Form::LayerInputGradient => {
-                    let mode = if tiled(segment) { 4 } else { 1 };
+                Form::InputGradient | Form::LayerInputGradient => {
+                    let mode = if tiled { 4 } else { 1 };
                     (mode, segment.input, (taps * segment.output).next_multiple_of(unit))
                 }
+                Form::Stem => (2, segment.output, 16 * (7 * segment.input).div_ceil(2)),
             };
             let entries =
                 [segment.source, start, mode, segment.output, segment.input, taps, row, first];
             table
                 .extend(entries.map(|entry| u32::try_from(entry).expect("weights fit in 32 bits")));
-            places.push(Place { start, length: rows * row, row, tiled: mode >= 3 });
+            places.push((start..start + rows * row, row, tiled));
             start += (rows * row).next_multiple_of(8);
             first += blocks(rows * row, 256);
         }
@@ -120,12 +111,8 @@ impl Kernels {
         let sizes = Sizes::new().int(packing.segments);
         let buffers: Arguments<'_> = &[flat, &all, &packing.table];
         self.gpu.launch(&self.get(PACK_WEIGHTS), [packing.blocks, 1, 1], buffers, &sizes);
-        let place = |place: &Place| Packed {
-            buffer: all.range(place.start..place.start + place.length),
-            row: place.row,
-            tiled: place.tiled,
-        };
-        packing.places.iter().map(place).collect()
+        let places = packing.places.iter().cloned();
+        places.map(|(place, row, tiled)| Packed { buffer: all.range(place), row, tiled }).collect()
     }
 
     /// Adds up the `splits` parts of a weight's gradient, `[splits, output, taps, input]`, into

@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 
-use crate::ops::gpu::{Buffer, Conv2d, Element, Gpu, Nchw};
+use crate::ops::gpu::{Buffer, Conv2d, Element, Gpu, Kernels, Nchw};
 use crate::ops::{MatmulPrecision, Window};
 
 impl Nchw {
@@ -19,7 +19,8 @@ impl Conv2d {
     /// That of maps like `map`; `None` where it is on another device than a GPU.
     pub fn of(map: &Tensor<4>, precision: MatmulPrecision, window: Window) -> Option<Self> {
         let gpu = Gpu::of(&map.device())?;
-        Some(Self::shared(gpu, Element::of(map.dtype(), precision), window))
+        let element = Element::of(map.dtype(), precision);
+        Some(Self::new(Kernels::shared(gpu, element), window))
     }
 
     /// [`Conv2d::forward`] of tensors of the same dtype.

@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 
 use crate::ops::MatmulPrecision;
-use crate::ops::gpu::{Buffer, Element, Gpu, Nchw, Norm2d, NormStatistics};
+use crate::ops::gpu::{Buffer, Element, Gpu, Kernels, Nchw, Norm2d};
 
 impl Norm2d {
     /// That of maps like `map`, over the batch or over so many groups of channels of each image, with ReLU
@@ -11,7 +11,7 @@ impl Norm2d {
     pub fn of(map: &Tensor<4>, groups: Option<usize>, relu: bool) -> Option<Self> {
         let gpu = Gpu::of(&map.device())?;
         let element = Element::of(map.dtype(), MatmulPrecision::Full);
-        Some(Self::shared(gpu, element, groups, relu))
+        Some(Self::new(Kernels::shared(gpu, element), groups, relu))
     }
 
     /// [`Norm2d::forward`] of tensors, by the statistics that `of_all` makes of those of this map; weight and bias
@@ -23,11 +23,8 @@ impl Norm2d {
         of_all: impl FnOnce(&dyn Fn() -> [Tensor<1>; 2]) -> [Tensor<1>; 2],
     ) -> (Tensor<4>, [Tensor<1>; 2]) {
         let (map, parameters) = (Nchw::of_tensor(map), parameters.map(Buffer::of_tensor));
-        let all = of_all(&|| {
-            let NormStatistics { mean, variance } = self.statistics(&map);
-            [mean, variance].map(|values| self.vector(&values))
-        });
-        let statistics = NormStatistics::of_tensors(all.clone());
+        let all = of_all(&|| self.statistics(&map).map(|values| self.vector(&values)));
+        let statistics = all.clone().map(Buffer::of_tensor);
         let output = self.apply(&map, &statistics, parameters.each_ref());
         (output.to_tensor(self.gpu()), all)
     }
@@ -42,9 +39,9 @@ impl Norm2d {
         gradient: Tensor<4>,
         of_all: impl FnOnce(Tensor<1>) -> Tensor<1>,
     ) -> (Tensor<4>, [Tensor<1>; 2]) {
-        let statistics = NormStatistics::of_tensors(statistics);
+        let [statistics, parameters] =
+            [statistics, parameters].map(|both| both.map(Buffer::of_tensor));
         let (map, gradient) = (Nchw::of_tensor(map), Buffer::of_tensor(gradient));
-        let parameters = parameters.map(Buffer::of_tensor);
         let given = parameters.each_ref();
         let (means, found) = self.backward_means(&map, &statistics, given, &gradient);
         let means = Buffer::of_tensor(of_all(self.vector(&means)));
@@ -54,12 +51,5 @@ impl Norm2d {
 
     fn vector(&self, values: &Buffer) -> Tensor<1> {
         self.gpu().tensor(values, [values.len()])
-    }
-}
-
-impl NormStatistics {
-    fn of_tensors(values: [Tensor<1>; 2]) -> Self {
-        let [mean, variance] = values.map(Buffer::of_tensor);
-        Self { mean, variance }
     }
 }

@@ -86,18 +86,11 @@ impl Gpu {
         }
         let parts = self.floats(end);
         for (chunk, place) in launches {
-            let lengths: Vec<usize> = chunk.iter().map(Buffer::len).collect();
-            let groups: Vec<Vec<&Buffer>> = chunk.iter().map(|buffer| vec![buffer]).collect();
+            let groups: Vec<_> = chunk.iter().map(|buffer| (buffer.len(), vec![buffer])).collect();
             let sizes = Sizes::of([chunk.len(), 0]);
             let part = parts.range(place);
-            self.launch_over(
-                &SUMS_OF_SQUARES,
-                Places::every(STEP),
-                &lengths,
-                &groups,
-                &[&part],
-                sizes,
-            );
+            let places = Places::every(STEP);
+            self.launch_over(&SUMS_OF_SQUARES, places, &groups, &[&part], sizes);
         }
         Squares { parts, places }
     }
