@@ -124,7 +124,7 @@ impl Kernels {
         let tiles = blocks(out.pixels(), 128) * blocks(out.channels(), width);
         let any = || self.conv(CONV_FORWARD, self.chunked(&[map]), 128, width);
         let taps = convolution.window.kernel * convolution.window.kernel;
-        let ring = self.ring(Ring::Forward, taps, [map, out], width, tiles);
+        let ring = self.ring(Ring::Forward, taps, [map, out], [width, tiles], Over::Batch);
         let kernel = ring.unwrap_or_else(any);
         let unwritten = Untouched(out.buffer());
         let part: &dyn Argument = part.map_or(&unwritten, |part| &part.buffer);
@@ -153,7 +153,8 @@ impl Kernels {
         let tiles = classes * blocks(map.channels(), width);
         let any = || self.conv(CONV_BACKWARD_INPUT, self.chunked(&[gradient]), 128, width);
         let taps = convolution.window.kernel * convolution.window.kernel;
-        let ring = self.ring(Ring::BackwardInput, taps, [gradient, map], width, tiles);
+        let (maps, cut) = ([gradient, map], [width, tiles]);
+        let ring = self.ring(Ring::BackwardInput, taps, maps, cut, Over::Batch);
         let kernel = ring.unwrap_or_else(any);
         let buffers: Arguments<'_> = &[gradient, &weight.buffer, map];
         let products = gradient.pixels() * gradient.channels() * convolution.taps(map);
@@ -189,7 +190,7 @@ impl Kernels {
         let taps = convolution.window.kernel * convolution.window.kernel;
         let (high, wide) = (self.output_tile(output), tile(taps * input));
         let tiles = blocks(output, high) * blocks(taps * input, wide);
-        let ring = self.weight_ring(false, [map, gradient], [high, wide]);
+        let ring = self.weight_ring(false, [map, gradient], [high, wide], Over::Batch);
         let (splits, per) = match ring {
             Some(_) => self.ring_splits(gradient.pixels(), tiles),
             None => self.splits(gradient.pixels(), tiles),

@@ -9,7 +9,7 @@ use burn::tensor::Tensor;
 
 use super::arrays::{ARRAYS, HEADER, Places};
 #[cfg(feature = "cuda")]
-use super::cuda::{Broadcast, Landing};
+use super::cuda::Broadcast;
 #[cfg(feature = "cuda")]
 use super::exchange::fails;
 use super::exchange::{CHUNK, Side, TURNS, bytes};
@@ -17,9 +17,9 @@ use super::kernels::{EXCHANGE, blocks};
 use super::{Buffer, Exchange, Kernel, Sizes};
 
 /// Bytes in front of the room for what other cards give: words of `kernels/sum_copies.cu`.
-const HEAD: usize = 256;
+pub(super) const HEAD: usize = 256;
 /// Bytes from the first of them to the one that tells a card's own copy engines.
-const READY: usize = 128;
+pub(super) const READY: usize = 128;
 /// Arrays that are shorter are added up with all others: it costs a card more to give them by themselves.
 const LEAST_GIVEN: usize = 1 << 15;
 /// Bytes of the room for what the other cards of a batch give a card, at most.
@@ -114,9 +114,7 @@ impl Exchange {
         side.check(first);
         #[cfg(feature = "cuda")]
         if let Some(broadcast) = &side.giving.broadcast {
-            let at = |(array, chunks): &(Buffer, usize)| (array.clone(), 4 * CHUNK * chunks);
-            let arrays: Vec<_> = new.iter().map(at).collect();
-            let outcome = broadcast.give(&side.gpu, &arrays, given.number);
+            let outcome = broadcast.give(&side.gpu, new, given.number);
             outcome.unwrap_or_else(|text| fails(&text));
             if side.careful.load(Ordering::Relaxed) {
                 broadcast.drain();
@@ -182,15 +180,9 @@ impl Side {
     #[cfg(feature = "cuda")]
     pub(super) fn with_room(mut self, chunks: usize) -> Result<Self, String> {
         let (true, Some(peers)) = (chunks > 0, &self.peers) else { return Ok(self) };
-        let landing = Landing {
-            rank: self.rank,
-            ranks: self.ranks,
-            words: bytes(self.ranks).next_multiple_of(HEAD),
-            ready: READY,
-            head: HEAD,
-            bytes: chunks * CHUNK * 4,
-        };
-        self.giving.broadcast = Some(Broadcast::new(&self.gpu, peers, landing)?);
+        let place = [bytes(self.ranks).next_multiple_of(HEAD), chunks * CHUNK * 4];
+        let broadcast = Broadcast::new(&self.gpu, peers, [self.rank, self.ranks], place)?;
+        self.giving.broadcast = Some(broadcast);
         self.giving.room = chunks;
         Ok(self)
     }

@@ -148,8 +148,7 @@ impl Kernels {
         let width = tile(out.channels());
         let tiles = blocks(pixels, 128) * blocks(out.channels(), width);
         let any = || self.variant_over(LAYER_FORWARD, width, &[("TILE_N", width)], over);
-        let ring = || self.ring(Ring::LayerForward, 1, [map, out], width, tiles);
-        let ring = (over == Over::Batch).then(ring).flatten();
+        let ring = self.ring(Ring::LayerForward, 1, [map, out], [width, tiles], over);
         let kernel = ring.unwrap_or_else(any);
         let unwritten = Untouched(out.buffer());
         let part: &dyn Argument = part.map_or(&unwritten, |part| &part.buffer);
@@ -259,8 +258,7 @@ impl Kernels {
         let tiles = blocks(output, high) * blocks(input, wide);
         let over = affine.over;
         let pixels = map.pixels() / over.images();
-        let ring = || self.weight_ring(true, [map, gradient], [high, wide]);
-        let ring = (over == Over::Batch).then(ring).flatten();
+        let ring = self.weight_ring(true, [map, gradient], [high, wide], over);
         let (splits, per) = match ring {
             Some(_) => self.ring_splits(pixels, tiles),
             None => self.splits(pixels, tiles * over.images()),
@@ -301,17 +299,11 @@ impl Kernels {
         let tiles = rows * blocks(map.channels(), width);
         let any = || self.variant_over(LAYER_BACKWARD, width, &[("TILE_N", width)], over);
         let taps = convolution.window.kernel * convolution.window.kernel;
-        let ring = || self.ring(Ring::LayerBackward, taps, [gradient, map], width, tiles);
-        let ring = (over == Over::Batch).then(ring).flatten();
+        let ring = self.ring(Ring::LayerBackward, taps, [gradient, map], [width, tiles], over);
         let kernel = ring.unwrap_or_else(any);
         let products = gradient.pixels() * gradient.channels() * convolution.taps(map);
         self.gpu.multiply(&kernel, [tiles, 1, over.images()], buffers, &sizes, products);
-        self.channel_sums(NormSums {
-            part: &part,
-            normalised,
-            gradients: norm_gradients,
-            sums,
-            first,
-        });
+        let (part, gradients) = (&part, norm_gradients);
+        self.channel_sums(NormSums { part, normalised, gradients, sums, first });
     }
 }

@@ -20,7 +20,7 @@ mod transfer;
 
 pub use ahead::{Compiler, hand_over_generated};
 pub use arena::Reserved;
-pub(super) use broadcast::{Broadcast, Landing};
+pub(super) use broadcast::Broadcast;
 pub(super) use buffer::DeviceMemory;
 pub use buffer::Identity;
 use copies::CopyStream;

@@ -31,31 +31,33 @@ pub(in crate::ops::gpu) struct Peers {
     addresses: Vec<u64>,
     parts: Vec<Part>,
     /// Not 0 when nobody is to wait any longer: 1 when a card has failed, 2 when one has given up.
-    word: Host,
+    word: Part,
 }
 
-/// One card's part.
+/// Memory that one or several cards reach, which is given back when this is dropped.
 #[derive(Debug)]
-enum Part {
-    /// In its memory.
-    Card(Mapped),
-    /// In the host's, where cards do not reach each other's.
-    Host(Host),
-    /// In the memory of this process's card, for other processes.
-    Offered(Offered),
-    /// In that of another process's card.
-    Opened(Opened),
+pub(super) struct Part {
+    address: u64,
+    /// That of the card through which it was taken.
+    context: Option<Arc<CudaContext>>,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// Memory of one card that all of them have mapped.
+    Mapped { size: usize, handle: sys::CUmemGenericAllocationHandle },
+    /// Memory of the host that all cards have mapped, at the same addresses.
+    Host,
+    /// Memory of this process's card that other processes may open.
+    Offered,
+    /// What another process has offered, as this process's card reaches it.
+    Opened,
 }
 
 impl Peers {
-    fn new(parts: Vec<Part>, word: Host) -> Self {
-        let address = |part: &Part| match part {
-            Part::Card(Mapped { address, .. })
-            | Part::Host(Host { address })
-            | Part::Offered(Offered { address, .. })
-            | Part::Opened(Opened { address, .. }) => *address,
-        };
-        Self { addresses: parts.iter().map(address).collect(), parts, word }
+    fn new(parts: Vec<Part>, word: Part) -> Self {
+        Self { addresses: parts.iter().map(Part::address).collect(), parts, word }
     }
 
     /// `bytes` zeros for each of the cards `indices`; and what a person should know where these lie in the
@@ -71,20 +73,17 @@ impl Peers {
         let opened = indices.iter().map(|index| CudaContext::new(*index));
         let contexts: Vec<_> = opened.collect::<Result<_, _>>().map_err(|error| told(&error))?;
         contexts[0].bind_to_thread().map_err(|error| told(&error))?;
-        let word = Host::new(mem::size_of::<u32>()).map_err(|error| told(&error))?;
+        let word = Part::host(mem::size_of::<u32>()).map_err(|error| told(&error))?;
         let cards: Vec<_> =
             contexts.iter().map(|card| (card.ordinal(), card.cu_device())).collect();
         let mapped = reach_each_other(&cards).and_then(|()| {
-            let parts = contexts.iter().map(|context| Mapped::new(context, &contexts, bytes));
+            let parts = contexts.iter().map(|context| Part::mapped(context, &contexts, bytes));
             parts.collect::<Result<Vec<_>, _>>().map_err(|error| told(&error))
         });
         match mapped {
-            Ok(parts) => {
-                let parts = parts.into_iter().map(Part::Card).collect();
-                Ok((Self::new(parts, word), None))
-            }
+            Ok(parts) => Ok((Self::new(parts, word), None)),
             Err(reason) => {
-                let parts = indices.iter().map(|_| Host::new(bytes).map(Part::Host));
+                let parts = indices.iter().map(|_| Part::host(bytes));
                 let parts = parts.collect::<Result<_, _>>().map_err(|error| told(&error))?;
                 let warning = format!(
                     "the cards cannot write into each other's memory ({reason}); what they send each \
@@ -105,13 +104,13 @@ impl Peers {
         rank: usize,
         handles: &[Vec<u8>],
     ) -> Result<Self, String> {
-        let context = Arc::clone(&offered.context);
+        let Offered { part: own, context, .. } = offered;
         context.bind_to_thread().map_err(|error| told(&error))?;
-        let word = Host::new(mem::size_of::<u32>()).map_err(|error| told(&error))?;
-        let mut own = Some(offered);
+        let word = Part::host(mem::size_of::<u32>()).map_err(|error| told(&error))?;
+        let mut own = Some(own);
         let part = |(other, handle): (usize, &Vec<u8>)| match own.take_if(|_| other == rank) {
-            Some(own) => Ok(Part::Offered(own)),
-            None => Opened::new(&context, handle).map(Part::Opened).map_err(|error| {
+            Some(own) => Ok(own),
+            None => Part::opened(&context, handle).map_err(|error| {
                 format!("the memory of rank {other}'s card cannot be opened: {error}")
             }),
         };
@@ -132,12 +131,12 @@ impl Peers {
     ) -> Result<Self, String> {
         let open = || {
             CudaContext::new(index)?.bind_to_thread()?;
-            Ok([Host::new(bytes)?, Host::new(bytes)?, Host::new(mem::size_of::<u32>())?])
+            Ok([Part::host(bytes)?, Part::host(bytes)?, Part::host(mem::size_of::<u32>())?])
         };
         let [inbox, outbox, word] = open().map_err(|error: DriverError| told(&error))?;
         let mut addresses = vec![outbox.address; ranks];
         addresses[rank] = inbox.address;
-        Ok(Self { addresses, parts: vec![Part::Host(inbox), Part::Host(outbox)], word })
+        Ok(Self { addresses, parts: vec![inbox, outbox], word })
     }
 
     /// Where each card's part begins.
@@ -188,12 +187,8 @@ impl Drop for Peers {
     fn drop(&mut self) {
         // Kernels of all cards use the parts of all.
         self.stop();
-        for part in &self.parts {
-            if let Part::Card(Mapped { context, .. }) | Part::Offered(Offered { context, .. }) =
-                part
-            {
-                let _ = context.synchronize();
-            }
+        for context in self.parts.iter().filter_map(|part| part.context.as_ref()) {
+            let _ = context.synchronize();
         }
     }
 }
@@ -254,17 +249,9 @@ pub(in crate::ops::gpu) fn let_reach(owner: usize, by: usize) -> Result<(), Stri
     reach().map_err(|error: DriverError| told(&error))
 }
 
-/// Memory of one card that all of them have mapped.
-#[derive(Debug)]
-struct Mapped {
-    context: Arc<CudaContext>,
-    address: u64,
-    size: usize,
-    handle: sys::CUmemGenericAllocationHandle,
-}
-
-impl Mapped {
-    fn new(
+impl Part {
+    /// `bytes` zeros of the card of `context` that `all` have mapped.
+    fn mapped(
         context: &Arc<CudaContext>,
         all: &[Arc<CudaContext>],
         bytes: usize,
@@ -290,7 +277,8 @@ impl Mapped {
             return Err(error);
         }
         // From here on it is given back when it is dropped.
-        let mapped = Self { context: Arc::clone(context), address, size, handle };
+        let kind = Kind::Mapped { size, handle };
+        let mapped = Self { address, context: Some(Arc::clone(context)), kind };
         // SAFETY: the addresses are reserved and free, and as many as the memory has bytes.
         unsafe { sys::cuMemMap(address, size, 0, handle, 0) }.result()?;
         let access: Vec<CUmemAccessDesc> =
@@ -302,17 +290,58 @@ impl Mapped {
         context.synchronize()?;
         Ok(mapped)
     }
+
+    /// What another process has offered, of which this is the `handle`, for the card of `context`, which is current.
+    fn opened(context: &Arc<CudaContext>, handle: &[u8]) -> Result<Self, String> {
+        let mut opaque = CUipcMemHandle { reserved: [0; 64] };
+        if handle.len() != opaque.reserved.len() {
+            return Err("it was not offered".to_owned());
+        }
+        for (to, from) in opaque.reserved.iter_mut().zip(handle) {
+            *to = *from as _;
+        }
+        let flags = CUipcMem_flags_enum::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
+        let mut address = 0;
+        // SAFETY: a context is current, and `address` outlives the call.
+        let opened = unsafe { sys::cuIpcOpenMemHandle_v2(&mut address, opaque, flags) };
+        opened.result().map_err(|error| told(&error))?;
+        Ok(Self { address, context: Some(Arc::clone(context)), kind: Kind::Opened })
+    }
+
+    /// `bytes` zeros of the host. A context must be current.
+    pub(super) fn host(bytes: usize) -> Result<Self, DriverError> {
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: a context is current.
+        let memory: *mut c_void = unsafe { result::malloc_host(bytes, flags) }?;
+        // SAFETY: it has so many bytes.
+        unsafe { ptr::write_bytes(memory.cast::<u8>(), 0, bytes) };
+        Ok(Self { address: memory as u64, context: None, kind: Kind::Host })
+    }
+
+    /// Where it begins, for all that reach it.
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
 }
 
-impl Drop for Mapped {
+impl Drop for Part {
     fn drop(&mut self) {
+        let address = self.address;
         // What fails here leaves memory behind, and no more.
-        let _ = self.context.bind_to_thread();
-        // SAFETY: nothing runs that uses the memory, and nobody has the addresses after this.
-        unsafe {
-            let _ = sys::cuMemUnmap(self.address, self.size);
-            let _ = sys::cuMemAddressFree(self.address, self.size);
-            let _ = sys::cuMemRelease(self.handle);
+        let _ = self.context.as_ref().map(|context| context.bind_to_thread());
+        match self.kind {
+            // SAFETY: nothing runs that uses the memory, and nobody has the addresses after this.
+            Kind::Mapped { size, handle } => unsafe {
+                let _ = sys::cuMemUnmap(address, size);
+                let _ = sys::cuMemAddressFree(address, size);
+                let _ = sys::cuMemRelease(handle);
+            },
+            // SAFETY: it was allocated by `malloc_host`, and nobody has its address after this.
+            Kind::Host => drop(unsafe { result::free_host(address as *mut c_void) }),
+            // SAFETY: nothing of this process uses it after this.
+            Kind::Offered => drop(unsafe { result::free_sync(address) }),
+            // SAFETY: no kernel uses it after this.
+            Kind::Opened => drop(unsafe { sys::cuIpcCloseMemHandle(address) }),
         }
     }
 }
@@ -320,8 +349,8 @@ impl Drop for Mapped {
 /// Memory of this process's card that other processes may open.
 #[derive(Debug)]
 pub struct Offered {
+    part: Part,
     context: Arc<CudaContext>,
-    address: u64,
     handle: Vec<u8>,
 }
 
@@ -337,15 +366,15 @@ impl Offered {
             // SAFETY: the context is current.
             let address = unsafe { result::malloc_sync(bytes) }?;
             // From here on it is given back when it is dropped.
-            let mut offered = Self { context, address, handle: Vec::new() };
+            let part = Part { address, context: Some(Arc::clone(&context)), kind: Kind::Offered };
             // SAFETY: it has so many bytes.
             unsafe { result::memset_d8_sync(address, 0, bytes) }?;
-            offered.context.synchronize()?;
+            context.synchronize()?;
             let mut handle = CUipcMemHandle { reserved: [0; 64] };
             // SAFETY: `handle` outlives the call.
             unsafe { sys::cuIpcGetMemHandle(&mut handle, address) }.result()?;
-            offered.handle = handle.reserved.iter().map(|byte| *byte as u8).collect();
-            Ok(offered)
+            let handle = handle.reserved.iter().map(|byte| *byte as u8).collect();
+            Ok(Self { part, context, handle })
         };
         open().map_err(|error: DriverError| told(&error))
     }
@@ -353,47 +382,6 @@ impl Offered {
     /// What another process opens it by.
     pub fn handle(&self) -> &[u8] {
         &self.handle
-    }
-}
-
-impl Drop for Offered {
-    fn drop(&mut self) {
-        let _ = self.context.bind_to_thread();
-        // SAFETY: nothing of this process uses it after this; what fails leaves memory behind, and no more.
-        let _ = unsafe { result::free_sync(self.address) };
-    }
-}
-
-/// What another process has offered, as this process's card reaches it.
-#[derive(Debug)]
-struct Opened {
-    context: Arc<CudaContext>,
-    address: u64,
-}
-
-impl Opened {
-    fn new(context: &Arc<CudaContext>, handle: &[u8]) -> Result<Self, String> {
-        let mut opaque = CUipcMemHandle { reserved: [0; 64] };
-        if handle.len() != opaque.reserved.len() {
-            return Err("it was not offered".to_owned());
-        }
-        for (to, from) in opaque.reserved.iter_mut().zip(handle) {
-            *to = *from as _;
-        }
-        let flags = CUipcMem_flags_enum::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
-        let mut address = 0;
-        // SAFETY: a context is current, and `address` outlives the call.
-        let opened = unsafe { sys::cuIpcOpenMemHandle_v2(&mut address, opaque, flags) };
-        opened.result().map_err(|error| told(&error))?;
-        Ok(Self { context: Arc::clone(context), address })
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        let _ = self.context.bind_to_thread();
-        // SAFETY: no kernel uses it after this.
-        let _ = unsafe { sys::cuIpcCloseMemHandle(self.address) };
     }
 }
 
@@ -414,34 +402,4 @@ fn access(device: CUdevice) -> CUmemAccessDesc {
     access.location = location(device);
     access.flags = CUmemAccess_flags_enum::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     access
-}
-
-/// Memory of the host that all cards have mapped, at the same addresses.
-#[derive(Debug)]
-pub(super) struct Host {
-    address: u64,
-}
-
-impl Host {
-    /// `bytes` zeros.
-    pub(super) fn new(bytes: usize) -> Result<Self, DriverError> {
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: a context is current.
-        let memory: *mut c_void = unsafe { result::malloc_host(bytes, flags) }?;
-        // SAFETY: it has so many bytes.
-        unsafe { ptr::write_bytes(memory.cast::<u8>(), 0, bytes) };
-        Ok(Self { address: memory as u64 })
-    }
-
-    /// Where it begins, for the host and for every card.
-    pub(super) fn address(&self) -> u64 {
-        self.address
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        // SAFETY: it was allocated by `malloc_host`, and nobody has its address after this.
-        let _ = unsafe { result::free_host(self.address as *mut c_void) };
-    }
 }

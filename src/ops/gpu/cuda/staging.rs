@@ -7,7 +7,7 @@ use cudarc::driver::{CudaEvent, DriverError};
 
 use super::Peers;
 use super::copies::CopyStream;
-use super::peers::Host;
+use super::peers::Part;
 use crate::ops::gpu::Gpu;
 use crate::ops::gpu::gpu::lock;
 use crate::ops::gpu::messages::{Lying, PitchedRows};
@@ -24,7 +24,7 @@ pub(super) struct Staging {
     arriving: CopyStream,
     rank: usize,
     /// All places, one behind another.
-    memory: Host,
+    memory: Part,
     places: [Place; PLACES],
     /// The place of the next piece: they are taken in turn.
     next: Mutex<usize>,
@@ -55,7 +55,7 @@ impl Staging {
         let arriving = CopyStream::new(gpu, peers, [rank, lane], word)?;
         let place = || Ok(Place { come: leaving.event()?, gone: arriving.event()? });
         let places = || Ok([place()?, place()?, place()?, place()?]);
-        let taken = Host::new(PLACES * PIECE).and_then(|memory| Ok((memory, places()?)));
+        let taken = Part::host(PLACES * PIECE).and_then(|memory| Ok((memory, places()?)));
         let (memory, places) = taken.map_err(|error: DriverError| error.to_string())?;
         Ok(Self { arriving, rank, memory, places, next: Mutex::default() })
     }

@@ -1,7 +1,7 @@
 //! Convolutions whose tiles some warps copy, into a ring of stages, while others multiply.
 
 use crate::ops::gpu::Kernel;
-use crate::ops::gpu::channels_last::ChannelsLast;
+use crate::ops::gpu::channels_last::{ChannelsLast, Over};
 use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
 
 /// Three stages of 64 channels of 128 rows and 128 columns, or four of 64 columns, behind the rows' places.
@@ -75,16 +75,17 @@ impl Kernels {
     }
 
     /// The kernel written for Hopper, in `tiles` tiles of `width` columns, that sums over the channels of `along`
-    /// and writes those of `out`, where there is one for so many `taps`. It takes what the kernel for every GPU takes.
+    /// and writes those of `out`, where there is one for so many `taps` and norms over `over`. It takes what the kernel
+    /// for every GPU takes.
     pub(in crate::ops::gpu) fn ring(
         &self,
         product: Ring,
         taps: usize,
         [along, out]: [&ChannelsLast; 2],
-        width: usize,
-        tiles: usize,
+        [width, tiles]: [usize; 2],
+        over: Over,
     ) -> Option<Kernel> {
-        if !self.rings(along, out) || taps > TAPS {
+        if over != Over::Batch || !self.rings(along, out) || taps > TAPS {
             return None;
         }
         let entry = match product {
@@ -103,17 +104,19 @@ impl Kernels {
     }
 
     /// The kernel written for Hopper for a weight's gradient from `map` and `gradient`, in tiles of `high` by
-    /// `wide`, where there is one; `normed` where a norm and ReLU lie before the convolution.
+    /// `wide`, where there is one for norms over `over`; `normed` where a norm and ReLU lie before the convolution.
     pub(in crate::ops::gpu) fn weight_ring(
         &self,
         normed: bool,
         [map, gradient]: [&ChannelsLast; 2],
         [high, wide]: [usize; 2],
+        over: Over,
     ) -> Option<Kernel> {
         let entry = if normed { LAYER_WEIGHT } else { CONV_WEIGHT };
         let macros = [("TILE_M", high), ("TILE_N", wide)];
         let made = || self.variant(entry, high + 1000 * wide, &macros);
-        (self.rings(map, gradient) && self.rings(gradient, map)).then(made)
+        let rings = self.rings(map, gradient) && self.rings(gradient, map);
+        (over == Over::Batch && rings).then(made)
     }
 
     /// Into how many parts of how many pixels such a gradient is split, when one part takes `tiles` blocks.
