@@ -22,27 +22,17 @@ struct dense_conv_weight_sizes {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 template <class T>
 struct rectified;  // two numbers as elements, negative ones as 0; NaN stays NaN
-template <class T>
-struct wide_product;  // `product<T, 96, 0, 1>` with the first factor in registers
-#define RECTIFIED_AND_PRODUCT(TYPE, NAME)                                                                                       \
-    template <>                                                                                                                 \
-    struct rectified<TYPE> {                                                                                                    \
-        static __device__ __forceinline__ u32 pair(float low, float high) {                                                     \
-            u32 r;                                                                                                              \
-            asm("cvt.rn.relu." NAME "x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));                                      \
-            return r;                                                                                                           \
-        }                                                                                                                       \
-    };                                                                                                                          \
-    template <>                                                                                                                 \
-    struct wide_product<TYPE> {                                                                                                 \
-        static __device__ __forceinline__ void add(float* c, const u32* a, u64 b) {                                             \
-            asm volatile("wgmma.mma_async.sync.aligned.m64n96k16.f32." NAME "." NAME " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47},{%48,%49,%50,%51},%52,1,1,1,1;" \
-                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]) \
-                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                                          \
-        }                                                                                                                       \
+#define RECTIFIED(T)                                                                       \
+    template <>                                                                            \
+    struct rectified<T> {                                                                  \
+        static __device__ __forceinline__ u32 pair(float low, float high) {                \
+            u32 r;                                                                         \
+            asm("cvt.rn.relu." #T "x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));   \
+            return r;                                                                      \
+        }                                                                                  \
     };
-RECTIFIED_AND_PRODUCT(bf16, "bf16")
-RECTIFIED_AND_PRODUCT(f16, "f16")
+RECTIFIED(bf16)
+RECTIFIED(f16)
 #endif
 
 constexpr int IN = 64, ACROSS = 8, MOST_ROWS = 10, MAKERS = 256, MULTIPLIERS = 256;
@@ -218,7 +208,7 @@ dense_conv_weight(const E* __restrict__ z, const float* __restrict__ scale, cons
         u64 b = plain_descriptor(base + stage * STAGE + Z_TILE + pair * (2 * LINE), LINE, CHUNK);
         begin_products();
 #pragma unroll
-        for (int k = 0; k < 3; k++) wide_product<element>::add(c[k], now, b + 2 - k);
+        for (int k = 0; k < 3; k++) product<element, 96, 0, 1>::add(c[k], now, b + 2 - k);
         commit_products();
         bool more = seek(left);
         if (more) prepare(next);

@@ -167,79 +167,6 @@ __device__ __forceinline__ void add_halves(float (&sum)[1][NJ][4], const float (
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// c += the product of 64 rows and N columns, one multiplication step, by the four warps of a warpgroup: of the rows form, or of
-// the columns form, whose factors the instruction then transposes.
-template <class T, int N, int COLUMNS_FORM>
-struct warpgroup;
-template <int COLUMNS_FORM>
-struct warpgroup<bf16, 64, COLUMNS_FORM> {
-    static __device__ __forceinline__ void multiply(float* c, u64 a, u64 b) {
-        asm volatile(
-            "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,"
-            "%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},%32,%33,1,1,1,%34,%34;"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
-              "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]),
-              "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]),
-              "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]),
-              "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
-            : "l"(a), "l"(b), "n"(COLUMNS_FORM));
-    }
-};
-template <int COLUMNS_FORM>
-struct warpgroup<bf16, 128, COLUMNS_FORM> {
-    static __device__ __forceinline__ void multiply(float* c, u64 a, u64 b) {
-        asm volatile(
-            "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13"
-            ",%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38"
-            ",%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-            "},%64,%65,1,1,1,%66,%66;"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
-              "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]),
-              "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]),
-              "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]),
-              "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]),
-              "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]),
-              "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]),
-              "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]),
-              "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
-            : "l"(a), "l"(b), "n"(COLUMNS_FORM));
-    }
-};
-template <int COLUMNS_FORM>
-struct warpgroup<f16, 64, COLUMNS_FORM> {
-    static __device__ __forceinline__ void multiply(float* c, u64 a, u64 b) {
-        asm volatile(
-            "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%1"
-            "4,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},%32,%33,1,1,1,%34,%34;"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
-              "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]),
-              "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]),
-              "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]),
-              "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
-            : "l"(a), "l"(b), "n"(COLUMNS_FORM));
-    }
-};
-template <int COLUMNS_FORM>
-struct warpgroup<f16, 128, COLUMNS_FORM> {
-    static __device__ __forceinline__ void multiply(float* c, u64 a, u64 b) {
-        asm volatile(
-            "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%"
-            "14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%"
-            "39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63},"
-            "%64,%65,1,1,1,%66,%66;"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
-              "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]),
-              "+f"(c[15]), "+f"(c[16]), "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]),
-              "+f"(c[22]), "+f"(c[23]), "+f"(c[24]), "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]),
-              "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]), "+f"(c[33]), "+f"(c[34]), "+f"(c[35]),
-              "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]), "+f"(c[41]), "+f"(c[42]),
-              "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]), "+f"(c[49]),
-              "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]),
-              "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
-            : "l"(a), "l"(b), "n"(COLUMNS_FORM));
-    }
-};
-
 // A matrix descriptor of rows of 64 bytes, swizzled as `row_offset` does (the hardware's 64-byte swizzle): 512 bytes from one
 // group of eight rows to the next.
 __device__ __forceinline__ u64 rows_descriptor(u32 address) {
@@ -261,8 +188,8 @@ __device__ __forceinline__ void begin_rows(float (&acc)[MI][NJ][4], u32 a_tile, 
     if constexpr (WARPGROUPS && MI == 1) {
         u64 a = rows_descriptor(a_tile + (threadIdx.x >> 7) * 4096), b = rows_descriptor(b_tile);
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-        warpgroup<element, TN, 0>::multiply(&acc[0][0][0], a, b);
-        warpgroup<element, TN, 0>::multiply(&acc[0][0][0], a + 2, b + 2);
+        product<element, TN, 0, 0>::add(&acc[0][0][0], a, b);
+        product<element, TN, 0, 0>::add(&acc[0][0][0], a + 2, b + 2);
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
         return;
     }
@@ -309,8 +236,8 @@ struct columns_form {
             u64 a = columns_descriptor(a_tile + (TALL ? half : 0)), b = columns_descriptor(b_tile + (TALL ? 0 : half));
             constexpr int N = TALL ? TN : TN / 2;
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-            warpgroup<element, N, 1>::multiply(&acc[0][0][0], a, b);
-            warpgroup<element, N, 1>::multiply(&acc[0][0][0], a + (2048 >> 4), b + (2048 >> 4));
+            product<element, N, 1, 1>::add(&acc[0][0][0], a, b);
+            product<element, N, 1, 1>::add(&acc[0][0][0], a + (2048 >> 4), b + (2048 >> 4));
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
             return;
         }

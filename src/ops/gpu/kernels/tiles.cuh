@@ -223,3 +223,44 @@ struct divider {
     __device__ __forceinline__ explicit divider(u32 d) : inverse((1ull << 63) / d + 1), by(d) {}
     __device__ __forceinline__ u32 quotient(u32 n) const { return (u32)__umul64hi((u64)n << 1, inverse); }
 };
+
+// c += a·b of a warpgroup: 64 rows, N columns, 16 of K. TA, TB: 0 for K-major, 1 for MN-major. `a` as a descriptor, or (K-major) the
+// thread's four registers: the wait for such products stands in the same turn of a loop as they do, else the compiler (CUDA 13.0)
+// takes the registers for free and overwrites them while they are read. c[N/2]: lane has
+// rows warp·16 + lane/4 (+ 8: h), columns 8·j + 2·(lane % 4) + e at c[4·j + 2·h + e].
+template <class T, int N, int TA, int TB>
+struct product;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// The N/2 sums as the first operands: their numbers, and what they are.
+#define SUM_NUMBERS_32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define SUM_NUMBERS_64 SUM_NUMBERS_32 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define SUM_NUMBERS_96 SUM_NUMBERS_64 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define SUM_NUMBERS_128 SUM_NUMBERS_96 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define FOUR_SUMS(i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
+#define SUMS_32 FOUR_SUMS(0), FOUR_SUMS(4), FOUR_SUMS(8), FOUR_SUMS(12)
+#define SUMS_64 SUMS_32, FOUR_SUMS(16), FOUR_SUMS(20), FOUR_SUMS(24), FOUR_SUMS(28)
+#define SUMS_96 SUMS_64, FOUR_SUMS(32), FOUR_SUMS(36), FOUR_SUMS(40), FOUR_SUMS(44)
+#define SUMS_128 SUMS_96, FOUR_SUMS(48), FOUR_SUMS(52), FOUR_SUMS(56), FOUR_SUMS(60)
+// i0 to i5: numbers of the operands behind the sums.
+#define PRODUCT(T, N, i0, i1, i2, i3, i4, i5)                                                                                      \
+    template <int TA, int TB>                                                                                                      \
+    struct product<T, N, TA, TB> {                                                                                                 \
+        static __device__ __forceinline__ void add(float* c, u64 a, u64 b) {                                                       \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" SUM_NUMBERS_##N "},%" #i0 ",%" #i1       \
+                         ",1,1,1,%" #i2 ",%" #i3 ";"                                                                               \
+                         : SUMS_##N                                                                                                \
+                         : "l"(a), "l"(b), "n"(TA), "n"(TB));                                                                      \
+        }                                                                                                                          \
+        static __device__ __forceinline__ void add(float* c, const u32* a, u64 b) {                                                \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" SUM_NUMBERS_##N "},{%" #i0 ",%" #i1      \
+                         ",%" #i2 ",%" #i3 "},%" #i4 ",1,1,1,%" #i5 ";"                                                            \
+                         : SUMS_##N                                                                                                \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TB));                                           \
+        }                                                                                                                          \
+    };
+#define PRODUCTS(N, ...) PRODUCT(bf16, N, __VA_ARGS__) PRODUCT(f16, N, __VA_ARGS__)
+PRODUCTS(32, 16, 17, 18, 19, 20, 21)
+PRODUCTS(64, 32, 33, 34, 35, 36, 37)
+PRODUCTS(96, 48, 49, 50, 51, 52, 53)
+PRODUCTS(128, 64, 65, 66, 67, 68, 69)
+#endif
