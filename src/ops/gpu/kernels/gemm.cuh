@@ -49,29 +49,40 @@ __device__ __forceinline__ int permuted(int r) {
     return r - q + (n >> 1) * V + j * 2 + (n & 1);
 }
 
-// Step kk of a tile of the rows form for a warp whose rows begin at `row` of A and `column` of B.
+// Adds the products of A's fragments and those of columns j and j + 1, which lie in `raw`.
 template <int MI, int NJ>
+__device__ __forceinline__ void multiply_two(float (&acc)[MI][NJ][4], const factor<4> (&a)[MI], const u32* raw, int j) {
+    factor<2> b[2];
+    b[0].set(raw);
+    b[1].set(raw + 2);
+#pragma unroll
+    for (int i = 0; i < MI; i++) {
+        multiply(acc[i][j], a[i], b[0]);
+        multiply(acc[i][j + 1], a[i], b[1]);
+    }
+}
+// Leaves a fragment as it lies in shared memory.
+struct as_it_lies {
+    __device__ __forceinline__ void operator()(u32*, int = 0) const {}
+};
+
+// Step kk of a tile of the rows form for a warp whose rows begin at `row` of A and `column` of B. `change` is given each fragment of A.
+template <int MI, int NJ, class F = as_it_lies>
 __device__ __forceinline__ void multiply_rows(float (&acc)[MI][NJ][4], u32 a_tile, u32 b_tile, int row, int column, int lane,
-                                              int kk) {
+                                              int kk, F change = F()) {
     factor<4> a[MI];
 #pragma unroll
     for (int i = 0; i < MI; i++) {
         u32 raw[4];
         load_matrices(raw, a_tile + row_offset(row + (lane & 15), kk * 2 + (lane >> 4)) + i * 1024);
+        change(raw);
         a[i].set(raw);
     }
 #pragma unroll
     for (int j = 0; j < NJ; j += 2) {
         u32 raw[4];
         load_matrices(raw, b_tile + row_offset(column + (lane & 7) + ((lane >> 4) << 3), kk * 2 + ((lane >> 3) & 1)) + j * 512);
-        factor<2> b[2];
-        b[0].set(raw);
-        b[1].set(raw + 2);
-#pragma unroll
-        for (int i = 0; i < MI; i++) {
-            multiply(acc[i][j], a[i], b[0]);
-            multiply(acc[i][j + 1], a[i], b[1]);
-        }
+        multiply_two(acc, a, raw, j);
     }
 }
 
@@ -98,25 +109,31 @@ __device__ __forceinline__ void load_columns(u32* low, u32* high, u32 tile, int 
     high[1] = load_word(b + 4 * COLUMN_ROW<W>);
 }
 
-// Step kk of a tile of the columns form.
-template <int MI, int NJ, int WA, int WB>
-__device__ __forceinline__ void multiply_columns(float (&acc)[MI][NJ][4], u32 a_tile, u32 b_tile, int row, int column, int lane,
-                                                 int kk) {
-    factor<4> a[MI];
+// A's fragments for step kk of a tile of the columns form, of 16 channels each from `row` on.
+template <int W, int ROWS = PIXELS, int MI>
+__device__ __forceinline__ void load_rows_of_columns(factor<4> (&a)[MI], u32 tile, int row, int lane, int kk) {
 #pragma unroll
     for (int i = 0; i < MI; i++) {
         u32 raw[4];
         int m = row + i * 16;
         if constexpr (WIDE) {
             u32 low[2], high[2];
-            load_columns<WA>(low, high, a_tile, m, lane, kk);
+            load_columns<W>(low, high, tile, m, lane, kk);
             raw[0] = low[0], raw[1] = high[0], raw[2] = low[1], raw[3] = high[1];
         } else {
-            load_matrices_transposed(raw, a_tile + column_offset<WA>(kk * 16 + (lane & 7) + ((lane >> 4) << 3),
-                                                                     (m >> 3) + ((lane >> 3) & 1)));
+            load_matrices_transposed(raw, tile + column_offset<W, ROWS>(kk * 16 + (lane & 7) + ((lane >> 4) << 3),
+                                                                        (m >> 3) + ((lane >> 3) & 1)));
         }
         a[i].set(raw);
     }
+}
+
+// Step kk of a tile of the columns form. `change` is given the fragments of each two column tiles of B and the number of the first.
+template <int MI, int NJ, int WA, int WB, class F = as_it_lies>
+__device__ __forceinline__ void multiply_columns(float (&acc)[MI][NJ][4], u32 a_tile, u32 b_tile, int row, int column, int lane,
+                                                 int kk, F change = F()) {
+    factor<4> a[MI];
+    load_rows_of_columns<WA>(a, a_tile, row, lane, kk);
 #pragma unroll
     for (int j = 0; j < NJ; j += 2) {
         u32 raw[4];
@@ -126,14 +143,8 @@ __device__ __forceinline__ void multiply_columns(float (&acc)[MI][NJ][4], u32 a_
         } else {
             load_matrices_transposed(raw, b_tile + column_offset<WB>(kk * 16 + (lane & 15), (n >> 3) + (lane >> 4)));
         }
-        factor<2> b[2];
-        b[0].set(raw);
-        b[1].set(raw + 2);
-#pragma unroll
-        for (int i = 0; i < MI; i++) {
-            multiply(acc[i][j], a[i], b[0]);
-            multiply(acc[i][j + 1], a[i], b[1]);
-        }
+        change(raw, j);
+        multiply_two(acc, a, raw, j);
     }
 }
 

@@ -33,29 +33,11 @@ __device__ __forceinline__ void multiply_rows_normed(float (&acc)[MI][NJ][4], u3
                 a[half][0] = s.x, a[half][1] = s.y, b[half][0] = t.x, b[half][1] = t.y;
             }
         }
-        factor<4> left[MI];
-#pragma unroll
-        for (int i = 0; i < MI; i++) {
-            u32 raw[4];
-            load_matrices(raw, a_tile + row_offset(row + (lane & 15), kk * 2 + (lane >> 4)) + i * 1024);
+        multiply_rows(acc, a_tile, b_tile, row, column, lane, kk, [&](u32* raw) {
 #pragma unroll
             for (int w = 0; w < 4; w++)
                 raw[w] = normed_word(raw[w], a[w >> 1][0], b[w >> 1][0], a[w >> 1][1], b[w >> 1][1]);
-            left[i].set(raw);
-        }
-#pragma unroll
-        for (int j = 0; j < NJ; j += 2) {
-            u32 raw[4];
-            load_matrices(raw, b_tile + row_offset(column + (lane & 7) + ((lane >> 4) << 3), kk * 2 + ((lane >> 3) & 1)) + j * 512);
-            factor<2> right[2];
-            right[0].set(raw);
-            right[1].set(raw + 2);
-#pragma unroll
-            for (int i = 0; i < MI; i++) {
-                multiply(acc[i][j], left[i], right[0]);
-                multiply(acc[i][j + 1], left[i], right[1]);
-            }
-        }
+        });
     }
 }
 
@@ -65,43 +47,12 @@ __device__ __forceinline__ void multiply_columns_normed(float (&acc)[MI][NJ][4],
                                                         int lane, const float* scale, const float* shift) {
 #pragma unroll
     for (int kk = 0; kk < 2; kk++) {
-        factor<4> a[MI];
-#pragma unroll
-        for (int i = 0; i < MI; i++) {
-            u32 raw[4];
-            int m = row + i * 16;
-            if constexpr (WIDE) {
-                u32 low[2], high[2];
-                load_columns<WA>(low, high, a_tile, m, lane, kk);
-                raw[0] = low[0], raw[1] = high[0], raw[2] = low[1], raw[3] = high[1];
-            } else {
-                load_matrices_transposed(raw, a_tile + column_offset<WA>(kk * 16 + (lane & 7) + ((lane >> 4) << 3),
-                                                                         (m >> 3) + ((lane >> 3) & 1)));
-            }
-            a[i].set(raw);
-        }
-#pragma unroll
-        for (int j = 0; j < NJ; j += 2) {
-            u32 raw[4];
-            int n = column + j * 8;
-            if constexpr (WIDE) {
-                load_columns<WB>(raw, raw + 2, b_tile, n, lane, kk);
-            } else {
-                load_matrices_transposed(raw, b_tile + column_offset<WB>(kk * 16 + (lane & 15), (n >> 3) + (lane >> 4)));
-            }
+        multiply_columns<MI, NJ, WA, WB>(acc, a_tile, b_tile, row, column, lane, kk, [&](u32* raw, int j) {
 #pragma unroll
             for (int w = 0; w < 4; w++) {
                 float s = scale[j + (w >> 1)], t = shift[j + (w >> 1)];
                 raw[w] = normed_word(raw[w], s, t, s, t);
             }
-            factor<2> b[2];
-            b[0].set(raw);
-            b[1].set(raw + 2);
-#pragma unroll
-            for (int i = 0; i < MI; i++) {
-                multiply(acc[i][j], a[i], b[0]);
-                multiply(acc[i][j + 1], a[i], b[1]);
-            }
-        }
+        });
     }
 }

@@ -182,19 +182,7 @@ stem_backward(const E* __restrict__ image, const E* __restrict__ z, const float*
             int y = k / PER, x0 = k % PER * STEP;
             factor<4> a[MI];
             u32 raw[4];
-#pragma unroll
-            for (int i = 0; i < MI; i++) {
-                int m = wm * 32 + i * 16;
-                if constexpr (WIDE) {
-                    u32 low[2], high[2];
-                    load_columns<128>(low, high, a_tile, m, lane, k);
-                    raw[0] = low[0], raw[1] = high[0], raw[2] = low[1], raw[3] = high[1];
-                } else {
-                    load_matrices_transposed(raw, a_tile + column_offset<128, TH * 16>(k * 16 + (lane & 7) + ((lane >> 4) << 3),
-                                                                              (m >> 3) + ((lane >> 3) & 1)));
-                }
-                a[i].set(raw);
-            }
+            load_rows_of_columns<128, TH * 16>(a, a_tile, wm * 32, lane, k);
             // Ones where the output exists, for the sum of patches.
             bool line_ok = w.oy + y < s.out_height;
             if constexpr (WIDE) {

@@ -84,14 +84,7 @@ stem_forward(const E* __restrict__ image, const E* __restrict__ packed, E* __res
                 u32 raw[4];
                 int r = j * 8 + (lane & 7) + ((lane >> 4) << 3);
                 load_matrices(raw, weight_base + (r * ROW + k * STEP + ((lane >> 3) & 1) * V) * sizeof(E));
-                factor<2> b[2];
-                b[0].set(raw);
-                b[1].set(raw + 2);
-#pragma unroll
-                for (int i = 0; i < MI; i++) {
-                    multiply(acc[i][j], a[i], b[0]);
-                    multiply(acc[i][j + 1], a[i], b[1]);
-                }
+                multiply_two(acc, a, raw, j);
             }
         }
         __syncthreads();

@@ -242,25 +242,25 @@ struct product;
 #define SUMS_96 SUMS_64, FOUR_SUMS(32), FOUR_SUMS(36), FOUR_SUMS(40), FOUR_SUMS(44)
 #define SUMS_128 SUMS_96, FOUR_SUMS(48), FOUR_SUMS(52), FOUR_SUMS(56), FOUR_SUMS(60)
 // i0 to i5: numbers of the operands behind the sums.
-#define PRODUCT(T, N, i0, i1, i2, i3, i4, i5)                                                                                      \
-    template <int TA, int TB>                                                                                                      \
-    struct product<T, N, TA, TB> {                                                                                                 \
-        static __device__ __forceinline__ void add(float* c, u64 a, u64 b) {                                                       \
-            asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" SUM_NUMBERS_##N "},%" #i0 ",%" #i1       \
-                         ",1,1,1,%" #i2 ",%" #i3 ";"                                                                               \
-                         : SUMS_##N                                                                                                \
-                         : "l"(a), "l"(b), "n"(TA), "n"(TB));                                                                      \
-        }                                                                                                                          \
-        static __device__ __forceinline__ void add(float* c, const u32* a, u64 b) {                                                \
-            asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" SUM_NUMBERS_##N "},{%" #i0 ",%" #i1      \
-                         ",%" #i2 ",%" #i3 "},%" #i4 ",1,1,1,%" #i5 ";"                                                            \
-                         : SUMS_##N                                                                                                \
-                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TB));                                           \
-        }                                                                                                                          \
+#define WARPGROUP_PRODUCT(T, N, i0, i1, i2, i3, i4, i5)                                                                        \
+    template <int TA, int TB>                                                                                                  \
+    struct product<T, N, TA, TB> {                                                                                             \
+        static __device__ __forceinline__ void add(float* c, u64 a, u64 b) {                                                   \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" SUM_NUMBERS_##N "},%" #i0 ",%" #i1   \
+                         ",1,1,1,%" #i2 ",%" #i3 ";"                                                                           \
+                         : SUMS_##N                                                                                            \
+                         : "l"(a), "l"(b), "n"(TA), "n"(TB));                                                                  \
+        }                                                                                                                      \
+        static __device__ __forceinline__ void add(float* c, const u32* a, u64 b) {                                            \
+            asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" SUM_NUMBERS_##N "},{%" #i0 ",%" #i1  \
+                         ",%" #i2 ",%" #i3 "},%" #i4 ",1,1,1,%" #i5 ";"                                                        \
+                         : SUMS_##N                                                                                            \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TB));                                       \
+        }                                                                                                                      \
     };
-#define PRODUCTS(N, ...) PRODUCT(bf16, N, __VA_ARGS__) PRODUCT(f16, N, __VA_ARGS__)
-PRODUCTS(32, 16, 17, 18, 19, 20, 21)
-PRODUCTS(64, 32, 33, 34, 35, 36, 37)
-PRODUCTS(96, 48, 49, 50, 51, 52, 53)
-PRODUCTS(128, 64, 65, 66, 67, 68, 69)
+#define WARPGROUP_PRODUCTS(N, ...) WARPGROUP_PRODUCT(bf16, N, __VA_ARGS__) WARPGROUP_PRODUCT(f16, N, __VA_ARGS__)
+WARPGROUP_PRODUCTS(32, 16, 17, 18, 19, 20, 21)
+WARPGROUP_PRODUCTS(64, 32, 33, 34, 35, 36, 37)
+WARPGROUP_PRODUCTS(96, 48, 49, 50, 51, 52, 53)
+WARPGROUP_PRODUCTS(128, 64, 65, 66, 67, 68, 69)
 #endif
