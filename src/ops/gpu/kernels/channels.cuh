@@ -51,6 +51,21 @@ struct walk {
         : c((blockIdx.y * 8 + (threadIdx.x & 7)) * V),
           pixel((long long)blockIdx.x * 32 + (threadIdx.x >> 3)),
           step((long long)gridDim.x * 32) {}
+    // Takes the thread's pixels AHEAD at a time: `load(v, p)` puts what is read of pixel p into v, a T, then `use(v, p)` has it.
+    template <int AHEAD, class T, class Load, class Use>
+    __device__ __forceinline__ void each(long long pixels, Load load, Use use) const {
+        for (long long p = pixel; p < pixels; p += AHEAD * step) {
+            T v[AHEAD];
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++)
+                if (p + i * step < pixels) load(v[i], p + i * step);
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                if (p + i * step >= pixels) break;
+                use(v[i], p + i * step);
+            }
+        }
+    }
 };
 
 // V values of channels from c on, as stored; channels beyond `channels` are 0. `vectors`: whole aligned chunks of 16 bytes.
@@ -74,6 +89,49 @@ __device__ __forceinline__ void store_channels(E* row, int c, int channels, bool
 __device__ __forceinline__ void load_vector_of(const float* p, int c, int channels, float* f) {
 #pragma unroll
     for (int e = 0; e < V; e++) f[e] = c + e < channels ? __ldg(p + c + e) : 0.f;
+}
+
+// alpha·S + slope·x + offset is rstd·(S − s1/m − x̂·s2/m), x̂ = (x − mean)·rstd, in N channels from c on.
+template <int N>
+__device__ __forceinline__ void gradient_terms(float (&alpha)[N], float (&slope)[N], float (&offset)[N], int c, const float* mean,
+                                               const float* rstd, const float* s1, const float* s2, float inv_m) {
+#pragma unroll
+    for (int e = 0; e < N; e++, c++) {
+#if PER_IMAGE
+        alpha[e] = 1.f;
+        slope[e] = -s2[c] * inv_m;
+        offset[e] = -s1[c] * inv_m;
+#else
+        alpha[e] = rstd[c];
+        slope[e] = -rstd[c] * rstd[c] * s2[c] * inv_m;
+        offset[e] = -rstd[c] * s1[c] * inv_m - slope[e] * mean[c];
+#endif
+    }
+}
+
+// Goes over what a `walk` has of a norm's backward pass, sizes `s`: `take(e, g, x)` may change the gradient of channel c + e behind the
+// mask and x, and `store(g, x, p)` has those of pixel p. mask: 0 always open, 1 where a·x + b > 0, 2 where y > 0.
+template <class Sizes, class Take, class Store>
+__device__ __forceinline__ void each_gradient(const walk& at, const Sizes& s, const E* dy, const E* x, const E* y, int mask, bool vectors,
+                                              const float (&a)[V], const float (&b)[V], Take take, Store store) {
+    auto load = [&](uint4(&v)[3], long long p) {
+        v[0] = load_channels(dy + p * s.ld_dy, at.c, s.channels, vectors);
+        v[1] = load_channels(x + p * s.ld_x, at.c, s.channels, vectors);
+        if (mask == 2) v[2] = load_channels(y + p * s.ld_y, at.c, s.channels, vectors);
+    };
+    at.each<2, uint4[3]>(s.pixels, load, [&](const uint4(&v)[3], long long p) {
+        float g[V], f[V], o[V];
+        element::unpack(v[0], g);
+        element::unpack(v[1], f);
+        if (mask == 2) element::unpack(v[2], o);
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            bool open = mask == 0 || (mask == 1 ? fmaf(a[e], f[e], b[e]) : o[e]) > 0.f;
+            g[e] = open ? g[e] : 0.f;
+            take(e, g[e], f[e]);
+        }
+        store(g, f, p);
+    });
 }
 
 // What a thread of a `walk` gathers of V channels, about its first value.

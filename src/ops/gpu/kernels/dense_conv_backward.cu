@@ -89,19 +89,7 @@ dense_conv_backward(const E* __restrict__ Sx, const E* __restrict__ X, const flo
         int chunk = threadIdx.x & 3, column_z = threadIdx.x >> 4, chunk_z = threadIdx.x & 15, stage = 0, ready = 0, next = blockIdx.x;
         u32 phase = 1;
         float alpha[8], slope[8], offset[8];
-#pragma unroll
-        for (int e = 0; e < 8; e++) {
-            int c = chunk * 8 + e;
-#if PER_IMAGE
-            alpha[e] = 1.f;
-            slope[e] = -s2[c] * s.inv_m;
-            offset[e] = -s1[c] * s.inv_m;
-#else
-            alpha[e] = rstd_x[c];
-            slope[e] = -rstd_x[c] * rstd_x[c] * s2[c] * s.inv_m;
-            offset[e] = -rstd_x[c] * s1[c] * s.inv_m - slope[e] * mean_x[c];
-#endif
-        }
+        gradient_terms(alpha, slope, offset, chunk * 8, mean_x, rstd_x, s1, s2, s.inv_m);
         // Makes dy of patch `next`, each thread of what it has copied itself.
         auto make = [&]() {
             patch_place at(next, across, down, s.height);

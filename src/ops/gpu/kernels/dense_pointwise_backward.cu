@@ -118,19 +118,7 @@ dense_pointwise_backward(const E* __restrict__ dz, const E* __restrict__ z, cons
         int chunk = t & 15, line = (t & 127) >> 4, phase = 0;
         u32 offset = (chunk >> 3) * HALF + line * 128 + (((chunk & 7) ^ line) << 4);
         float alpha[V], slope[V], shifted[V];
-#pragma unroll
-        for (int e = 0; e < V; e++) {
-            int o = chunk * V + e;
-#if PER_IMAGE
-            alpha[e] = 1.f;
-            slope[e] = -z_s2[o] * s.inv_m;
-            shifted[e] = -z_s1[o] * s.inv_m;
-#else
-            alpha[e] = z_rstd[o];
-            slope[e] = -z_rstd[o] * z_rstd[o] * z_s2[o] * s.inv_m;
-            shifted[e] = -z_rstd[o] * z_s1[o] * s.inv_m - slope[e] * z_mean[o];
-#endif
-        }
+        gradient_terms(alpha, slope, shifted, chunk * V, z_mean, z_rstd, z_s1, z_s2, s.inv_m);
         for (int tile = tiles - 1 - split; tile >= 0; tile -= step) {
             bar_wait(raw + 8 * stage, phase);
             unsigned char *to = shared + stage * STAGE + offset, *from = shared + Z_TILES + z_stage * TILE + offset;

@@ -21,40 +21,17 @@ input_gradient(const E* S, const E* __restrict__ X, const float* __restrict__ me
     OF_IMAGE(s1, s.channels);
     OF_IMAGE(s2, s.channels);
     float alpha[V], slope[V], offset[V];
+    gradient_terms(alpha, slope, offset, at.c, mean, rstd, s1, s2, s.inv_m);
+    auto load = [&](uint4(&v)[2], long long p) {
+        v[0] = *(const uint4*)(S + p * s.ld_s + at.c);
+        v[1] = load_vector(X + p * s.ld_x + at.c);
+    };
+    at.each<4, uint4[2]>(s.pixels, load, [&](const uint4(&v)[2], long long p) {
+        float f[V], x[V];
+        element::unpack(v[0], f);
+        element::unpack(v[1], x);
 #pragma unroll
-    for (int e = 0; e < V; e++) {
-        int c = at.c + e;
-#if PER_IMAGE
-        alpha[e] = 1.f;
-        slope[e] = -s2[c] * s.inv_m;
-        offset[e] = -s1[c] * s.inv_m;
-#else
-        alpha[e] = rstd[c];
-        slope[e] = -rstd[c] * rstd[c] * s2[c] * s.inv_m;
-        offset[e] = -rstd[c] * s1[c] * s.inv_m - slope[e] * mean[c];
-#endif
-    }
-    constexpr int AHEAD = 4;
-    for (long long p = at.pixel; p < s.pixels; p += AHEAD * at.step) {
-        uint4 g[AHEAD], x[AHEAD];
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            long long q = p + i * at.step;
-            if (q < s.pixels) {
-                g[i] = *(const uint4*)(S + q * s.ld_s + at.c);
-                x[i] = load_vector(X + q * s.ld_x + at.c);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            long long q = p + i * at.step;
-            if (q >= s.pixels) break;
-            float f[V], v[V];
-            element::unpack(g[i], f);
-            element::unpack(x[i], v);
-#pragma unroll
-            for (int e = 0; e < V; e++) f[e] = fmaf(alpha[e], f[e], fmaf(slope[e], v[e], offset[e]));
-            store_vector(out + q * s.ld_out + at.c, element::pack(f));
-        }
-    }
+        for (int e = 0; e < V; e++) f[e] = fmaf(alpha[e], f[e], fmaf(slope[e], x[e], offset[e]));
+        store_vector(out + p * s.ld_out + at.c, element::pack(f));
+    });
 }

@@ -22,31 +22,20 @@ norm_apply(const E* __restrict__ x, const float* __restrict__ scale, const float
     float a[V], b[V];
     load_vector_of(scale, at.c, s.channels, a);
     load_vector_of(shift, at.c, s.channels, b);
-    constexpr int AHEAD = 2;
-    for (long long p = at.pixel; p < s.pixels; p += AHEAD * at.step) {
-        uint4 xs[AHEAD], rs[AHEAD];
+    auto load = [&](uint4(&v)[2], long long p) {
+        v[0] = load_channels(x + p * s.ld_x, at.c, s.channels, vectors);
+        if (adds) v[1] = load_channels(residual + p * s.ld_residual, at.c, s.channels, vectors);
+    };
+    at.each<2, uint4[2]>(s.pixels, load, [&](const uint4(&v)[2], long long p) {
+        float f[V], r[V];
+        element::unpack(v[0], f);
+        if (adds) element::unpack(v[1], r);
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            long long q = p + i * at.step;
-            if (q < s.pixels) {
-                xs[i] = load_channels(x + q * s.ld_x, at.c, s.channels, vectors);
-                if (adds) rs[i] = load_channels(residual + q * s.ld_residual, at.c, s.channels, vectors);
-            }
+        for (int e = 0; e < V; e++) {
+            float v = fmaf(a[e], f[e], b[e]);
+            if (adds) v += r[e];
+            f[e] = relu ? max_nan(v, 0.f) : v;
         }
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            long long q = p + i * at.step;
-            if (q >= s.pixels) break;
-            float f[V], r[V];
-            element::unpack(xs[i], f);
-            if (adds) element::unpack(rs[i], r);
-#pragma unroll
-            for (int e = 0; e < V; e++) {
-                float v = fmaf(a[e], f[e], b[e]);
-                if (adds) v += r[e];
-                f[e] = relu ? max_nan(v, 0.f) : v;
-            }
-            store_channels(y + q * s.ld_y, at.c, s.channels, vectors, f);
-        }
-    }
+        store_channels(y + p * s.ld_y, at.c, s.channels, vectors, f);
+    });
 }

@@ -44,34 +44,9 @@ norm_backward_apply(const E* dy, const E* x, const E* __restrict__ y, const floa
         offset[e] = -a[e] * dbeta[c] * s.inv_m - slope[e] * mean[c];
 #endif
     }
-    constexpr int AHEAD = 2;
-    for (long long p = at.pixel; p < s.pixels; p += AHEAD * at.step) {
-        uint4 gs[AHEAD], xs[AHEAD], ys[AHEAD];
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            long long q = p + i * at.step;
-            if (q < s.pixels) {
-                gs[i] = load_channels(dy + q * s.ld_dy, at.c, s.channels, vectors);
-                xs[i] = load_channels(x + q * s.ld_x, at.c, s.channels, vectors);
-                if (mask == 2) ys[i] = load_channels(y + q * s.ld_y, at.c, s.channels, vectors);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            long long q = p + i * at.step;
-            if (q >= s.pixels) break;
-            float g[V], f[V], o[V];
-            element::unpack(gs[i], g);
-            element::unpack(xs[i], f);
-            if (mask == 2) element::unpack(ys[i], o);
-#pragma unroll
-            for (int e = 0; e < V; e++) {
-                bool open = mask == 0 || (mask == 1 ? fmaf(a[e], f[e], b[e]) : o[e]) > 0.f;
-                g[e] = open ? g[e] : 0.f;
-                f[e] = fmaf(a[e], g[e], fmaf(slope[e], f[e], offset[e]));
-            }
-            store_channels(dx + q * s.ld_dx, at.c, s.channels, vectors, f);
-            if (writes) store_channels(dresidual + q * s.ld_dresidual, at.c, s.channels, vectors, g);
-        }
-    }
+    auto take = [&](int e, float g, float& f) { f = fmaf(a[e], g, fmaf(slope[e], f, offset[e])); };
+    each_gradient(at, s, dy, x, y, mask, vectors, a, b, take, [&](const float* g, const float* f, long long p) {
+        store_channels(dx + p * s.ld_dx, at.c, s.channels, vectors, f);
+        if (writes) store_channels(dresidual + p * s.ld_dresidual, at.c, s.channels, vectors, g);
+    });
 }

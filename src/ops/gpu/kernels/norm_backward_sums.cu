@@ -40,36 +40,13 @@ norm_backward_sums(E* dy, const E* __restrict__ x, const E* __restrict__ y,
             load_vector_of(scale, at.c, s.channels, a);
             load_vector_of(shift, at.c, s.channels, b);
         }
-        constexpr int AHEAD = 2;
-        for (long long p = at.pixel; p < s.pixels; p += AHEAD * at.step) {
-            uint4 gs[AHEAD], xs[AHEAD], ys[AHEAD];
-#pragma unroll
-            for (int i = 0; i < AHEAD; i++) {
-                long long q = p + i * at.step;
-                if (q < s.pixels) {
-                    gs[i] = load_channels(dy + q * s.ld_dy, at.c, s.channels, vectors);
-                    xs[i] = load_channels(x + q * s.ld_x, at.c, s.channels, vectors);
-                    if (mask == 2) ys[i] = load_channels(y + q * s.ld_y, at.c, s.channels, vectors);
-                }
-            }
-#pragma unroll
-            for (int i = 0; i < AHEAD; i++) {
-                long long q = p + i * at.step;
-                if (q >= s.pixels) break;
-                float g[V], f[V], o[V];
-                element::unpack(gs[i], g);
-                element::unpack(xs[i], f);
-                if (mask == 2) element::unpack(ys[i], o);
-#pragma unroll
-                for (int e = 0; e < V; e++) {
-                    bool open = mask == 0 || (mask == 1 ? fmaf(a[e], f[e], b[e]) : o[e]) > 0.f;
-                    g[e] = open ? g[e] : 0.f;
-                    first[e] += g[e];
-                    second[e] = fmaf(g[e], f[e] - mu[e], second[e]);
-                }
-                if (writes) store_channels(dy + q * s.ld_dy, at.c, s.channels, vectors, g);
-            }
-        }
+        auto take = [&](int e, float g, float f) {
+            first[e] += g;
+            second[e] = fmaf(g, f - mu[e], second[e]);
+        };
+        each_gradient(at, s, dy, x, y, mask, vectors, a, b, take, [&](const float* g, const float*, long long p) {
+            if (writes) store_channels(dy + p * s.ld_dy, at.c, s.channels, vectors, g);
+        });
         OF_IMAGE(rstd, s.channels);
 #pragma unroll
         for (int e = 0; e < V; e++) second[e] *= at.c + e < s.channels ? rstd[at.c + e] : 0.f;

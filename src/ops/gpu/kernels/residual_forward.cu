@@ -37,35 +37,26 @@ residual_forward(const E* __restrict__ x, const float* __restrict__ scale, const
 #pragma unroll
         for (int e = 0; e < V; e++) b[e] += more[e];
     }
-    constexpr int AHEAD = 2;
-    for (long long p = at.pixel; p < s.pixels; p += AHEAD * at.step) {
-        uint4 xs[AHEAD], rs[AHEAD];
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            long long q = p + i * at.step, from = q;
-            if (q >= s.pixels) continue;
-            xs[i] = load_vector(x + q * s.ld_x + at.c);
-            if (!adds) continue;
-            if (s.stride > 1) {
-                u32 line = (u32)q / s.out_width, n = line / s.out_height, oy = line - n * s.out_height;
-                from = ((long long)n * s.height + oy * s.stride) * s.width + ((u32)q - line * s.out_width) * s.stride;
-            }
-            rs[i] = load_vector(shortcut + from * s.ld_shortcut + at.c);
+    auto load = [&](uint4(&v)[2], long long p) {
+        long long from = p;
+        v[0] = load_vector(x + p * s.ld_x + at.c);
+        if (!adds) return;
+        if (s.stride > 1) {
+            u32 line = (u32)p / s.out_width, n = line / s.out_height, oy = line - n * s.out_height;
+            from = ((long long)n * s.height + oy * s.stride) * s.width + ((u32)p - line * s.out_width) * s.stride;
         }
+        v[1] = load_vector(shortcut + from * s.ld_shortcut + at.c);
+    };
+    at.each<2, uint4[2]>(s.pixels, load, [&](const uint4(&v)[2], long long p) {
+        float f[V], r[V];
+        element::unpack(v[0], f);
+        if (adds) element::unpack(v[1], r);
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            long long q = p + i * at.step;
-            if (q >= s.pixels) break;
-            float f[V], r[V];
-            element::unpack(xs[i], f);
-            if (adds) element::unpack(rs[i], r);
-#pragma unroll
-            for (int e = 0; e < V; e++) {
-                float v = fmaf(a[e], f[e], b[e]);
-                if (adds) v = fmaf(c[e], r[e], v);
-                f[e] = max_nan(v, 0.f);
-            }
-            store_vector(y + q * s.ld_y + at.c, element::pack(f));
+        for (int e = 0; e < V; e++) {
+            float v = fmaf(a[e], f[e], b[e]);
+            if (adds) v = fmaf(c[e], r[e], v);
+            f[e] = max_nan(v, 0.f);
         }
-    }
+        store_vector(y + p * s.ld_y + at.c, element::pack(f));
+    });
 }
