@@ -136,11 +136,7 @@ __device__ __forceinline__ void each_gradient(const walk& at, const Sizes& s, co
 
 // What a thread of a `walk` gathers of V channels, about its first value.
 struct gathered_moments {
-    float count, shift[V], sum[V], squares[V];
-    __device__ __forceinline__ gathered_moments() : count(0.f) {
-#pragma unroll
-        for (int e = 0; e < V; e++) shift[e] = sum[e] = squares[e] = 0.f;
-    }
+    float count = 0.f, shift[V] = {}, sum[V] = {}, squares[V] = {};
     __device__ __forceinline__ void add(const float* f) {
         if (count == 0.f) {
 #pragma unroll

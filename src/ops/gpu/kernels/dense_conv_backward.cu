@@ -154,10 +154,7 @@ dense_conv_backward(const E* __restrict__ Sx, const E* __restrict__ X, const flo
         bar_wait(loaded, 0);
 
         float sums[4][16];
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-#pragma unroll
-            for (int e = 0; e < 16; e++) sums[k][e] = 0.f;
+        clear(sums);
         u64 w = plain_descriptor(weights, MIDDLE * 16, 128);
         int stage = group;
         u32 phase = 0;
@@ -166,8 +163,7 @@ dense_conv_backward(const E* __restrict__ Sx, const E* __restrict__ X, const flo
             unsigned char* tile = shared + STAGES_AT + stage * STAGE;
             u64 a = plain_descriptor(shared_address(tile), PITCH * 16, HALO * 16);
             float c[64];
-#pragma unroll
-            for (int i = 0; i < 64; i++) c[i] = 0.f;
+            clear(c);
             bar_wait(full + 8 * stage, phase);
             publish();  // what others have copied
             settle(c);

@@ -156,11 +156,7 @@ dense_conv_weight(const E* __restrict__ z, const float* __restrict__ scale, cons
     int channel = half * IN + warp * 16 + (lane >> 2);  // and channel + 8
     float a0 = scale[channel], b0 = shift[channel], a1 = scale[channel + 8], b1 = shift[channel + 8];
     u32 from = base + (lane & 7) * (IN * 2) + (lane >> 4) * LINE_Z + (((warp * 2 + (lane >> 3 & 1)) ^ (lane & 7)) << 4);
-    float c[3][48];
-#pragma unroll
-    for (int k = 0; k < 3; k++)
-#pragma unroll
-        for (int i = 0; i < 48; i++) c[k][i] = 0.f;
+    float c[3][48] = {};
     // Where the warpgroup is: the rows 2·pair and 2·pair + 1 of a tile, which is in `stage`.
     tile_walk at(blockIdx.x >> 1, gridDim.x >> 1, s);
     int stage = -1, pair = 0, pairs = 0, rows = 0;

@@ -174,8 +174,7 @@ dense_pointwise_backward(const E* __restrict__ dz, const E* __restrict__ z, cons
         for (int tile = tiles - 1 - split; tile >= 0; tile -= step) {
             u32 at = base + stage * STAGE;
             float d[PIXEL_TILE / 2];
-#pragma unroll
-            for (int i = 0; i < PIXEL_TILE / 2; i++) d[i] = 0.f;
+            clear(d);
             bar_wait(full + 8 * stage, phase);
             settle(d);
             begin_products();

@@ -137,8 +137,7 @@ __device__ __forceinline__ void store_rows(const float (&c)[WIDTH / 2], E* z, in
             *(float4*)about = *(const float4*)(shift + s * 32 + run);
             *(float4*)(about + 4) = *(const float4*)(shift + s * 32 + run + 4);
         }
-#pragma unroll
-        for (int i = 0; i < 16; i++) values[i] = 0.f;
+        clear(values);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             uint4 out = run_of(c, s, h);
@@ -211,13 +210,11 @@ dense_pointwise_forward(const E* __restrict__ x, const E* __restrict__ packed, E
     u32 phase = 0, constants = base + CONSTANTS + (lane & 3) * 16;
     float *about = (float*)(shared + SUMS), *sums = about + OUT + warp * 2 * WIDTH;
     float gathered[WIDTH / 2];
-#pragma unroll
-    for (int i = 0; i < WIDTH / 2; i++) gathered[i] = 0.f;
+    clear(gathered);
     bool first = true;
     for (long long begin = (long long)blockIdx.x * s.tile; begin < s.pixels; begin += (long long)gridDim.x * s.tile, first = false) {
         float c[WIDTH / 2];
-#pragma unroll
-        for (int i = 0; i < WIDTH / 2; i++) c[i] = 0.f;
+        clear(c);
         u32 a[16];
         bar_wait(full + 8 * stage, phase);
         load_normed(a, plan.ring + stage * plan.stage_bytes, constants, row, lane);

@@ -148,16 +148,6 @@ __device__ __forceinline__ void multiply_columns(float (&acc)[MI][NJ][4], u32 a_
     }
 }
 
-template <int MI, int NJ>
-__device__ __forceinline__ void clear(float (&acc)[MI][NJ][4]) {
-#pragma unroll
-    for (int i = 0; i < MI; i++)
-#pragma unroll
-        for (int j = 0; j < NJ; j++)
-#pragma unroll
-            for (int k = 0; k < 4; k++) acc[i][j][k] = 0.f;
-}
-
 // Where the two warps of a pair have the sums of every other step for the same 32 rows: gives the even one the whole sums of the first
 // 16 rows, the odd one those of the others. `shared` takes 1,024·NJ floats; barriers inside.
 template <int NJ>

@@ -19,9 +19,7 @@ global_pool_backward(const float* __restrict__ dfeatures, const E* __restrict__ 
     NORM_OF_IMAGE(s.channels);
     OF_IMAGE(part, 2 * s.channels);
     int c = (blockIdx.y * 8 + (threadIdx.x & 7)) * V;
-    float first[V], second[V];
-#pragma unroll
-    for (int e = 0; e < V; e++) first[e] = second[e] = 0.f;
+    float first[V] = {}, second[V] = {};
     if (c < s.channels) {
         float a[V], b[V], mu[V], gam[V], d[V];
         load_floats(scale + c, a);

@@ -15,9 +15,7 @@ global_pool_forward(const E* __restrict__ X, const float* __restrict__ scale, co
     OF_IMAGE(shift, s.channels);
     OF_IMAGE(features, s.channels);
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, c = (blockIdx.x * 8 + (threadIdx.x & 7)) * V;
-    float sum[V];
-#pragma unroll
-    for (int e = 0; e < V; e++) sum[e] = 0.f;
+    float sum[V] = {};
     if (c < s.channels) {
         float a[V], b[V];
         load_floats(scale + c, a);

@@ -29,9 +29,7 @@ hopper_conv_weight(const E* __restrict__ x, const E* __restrict__ dy, float* __r
         g.copy(shared);
         return;
     }
-    float c[RING_COLUMNS / 2];
-#pragma unroll
-    for (int i = 0; i < RING_COLUMNS / 2; i++) c[i] = 0.f;
+    float c[RING_COLUMNS / 2] = {};
     g.multiply(c, shared, [](u32) { publish(); });
     g.write(c, ws + (long long)blockIdx.y * v.out * width_k);
 #endif

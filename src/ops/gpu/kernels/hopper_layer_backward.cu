@@ -45,9 +45,7 @@ hopper_layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, co
         return ((float*)(shared + RING_FIRST + stage * RING_STAGE))[i % (TN / 4) * MULTIPLIERS + threadIdx.x];
     };
     {
-        float c[TN / 2];
-#pragma unroll
-        for (int i = 0; i < TN / 2; i++) c[i] = 0.f;
+        float c[TN / 2] = {};
         g.multiply(c, shared, ring::await);
         sync_multipliers();
 #pragma unroll
@@ -58,9 +56,7 @@ hopper_layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, co
 #pragma unroll 1
     for (int k = 0; k < TN / 32; k++) {
         int local = k * 32 + (lane & 3) * V, c = g.column0 + local;
-        float sums[SUMS];
-#pragma unroll
-        for (int e = 0; e < SUMS; e++) sums[e] = 0.f;
+        float sums[SUMS] = {};
         if (c < v.in) {
             uint4 raw[2];
             uint4 before[2];

@@ -26,9 +26,7 @@ hopper_layer_weight(const E* __restrict__ x, const float* __restrict__ scale, co
         g.copy(shared);
         return;
     }
-    float c[RING_COLUMNS / 2];
-#pragma unroll
-    for (int i = 0; i < RING_COLUMNS / 2; i++) c[i] = 0.f;
+    float c[RING_COLUMNS / 2] = {};
     constexpr int THREADS = MULTIPLIERS / (TILE_N / 64), STEP = THREADS / 8;  // of a block of 64 channels, rows at once
     int t = threadIdx.x % THREADS, block = threadIdx.x / THREADS, channel = g.n0 + block * 64 + (t & 7) * 8;
     u32 place = TILE_M * 128 + block * 8192 + swizzled(t >> 3, t & 7);

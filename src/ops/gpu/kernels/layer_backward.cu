@@ -49,8 +49,7 @@ layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* 
     for (int k = 0; k < 2 * COLUMN_TILES<TN> / V; k++) {
         int local = warp_column<TN>() + k * 4 * V + (lane & 3) * V, c = g.column0 + local;
         float sums[SUMS];
-#pragma unroll
-        for (int e = 0; e < SUMS; e++) sums[e] = 0.f;
+        clear(sums);
         if (c < v.in) {
             float a[V], b[V], mu[V], gam[V];
             load_floats(scale + c, a);
@@ -67,8 +66,7 @@ layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* 
                     results(acc, i, h, k, d);
                     element::unpack(load_vector(X + q * v.ld_x + c), f);
                     E* out = S + q * s.ld_s + c;
-#pragma unroll
-                    for (int e = 0; e < V; e++) sum[e] = 0.f;
+                    clear(sum);
                     if (s.accumulate) element::unpack(*(const uint4*)out, sum);
 #pragma unroll
                     for (int e = 0; e < V; e++) {

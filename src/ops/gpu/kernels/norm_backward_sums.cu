@@ -29,9 +29,7 @@ norm_backward_sums(E* dy, const E* __restrict__ x, const E* __restrict__ y,
     OF_IMAGE(shift, s.channels);
     int mask = MASK & 3;
     bool writes = MASK & 4;
-    float first[V], second[V];
-#pragma unroll
-    for (int e = 0; e < V; e++) first[e] = second[e] = 0.f;
+    float first[V] = {}, second[V] = {};
     if (at.c < s.channels) {
         bool vectors = s.channels % V == 0 && s.ld_x % V == 0 && s.ld_dy % V == 0 && (mask != 2 || s.ld_y % V == 0);
         float a[V], b[V], mu[V];

@@ -9,9 +9,7 @@ struct pooled_vector {
         x[3] = load_vector(p + line + ld);
     }
     __device__ __forceinline__ uint4 average(const float* a, const float* b) const {
-        float sum[V], f[V];
-#pragma unroll
-        for (int e = 0; e < V; e++) sum[e] = 0.f;
+        float sum[V] = {}, f[V];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             element::unpack(x[i], f);

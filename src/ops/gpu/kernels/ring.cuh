@@ -209,10 +209,8 @@ __device__ __forceinline__ void store_tile(const float (&acc)[1][TILE_N / 8][4],
             if (row + i < left && c < columns) store_vector(y + (long long)(row + i) * ld + c, load_shared(tile + swizzled(row + i, chunk & 7)));
         return;
     }
-    float about[V], sum[V], squares[V];
+    float about[V], sum[V] = {}, squares[V] = {};
     element::unpack(load_shared(tile + swizzled(0, chunk & 7)), about);
-#pragma unroll
-    for (int e = 0; e < V; e++) sum[e] = squares[e] = 0.f;
 #pragma unroll
     for (int i = 0; i < 128; i += ROWS_AT_ONCE) {
         uint4 v = load_shared(tile + swizzled(row + i, chunk & 7));

@@ -169,15 +169,11 @@ __device__ __forceinline__ void consume(const float* __restrict__ a, float* __re
     load();
     for (int index = blockIdx.x; index < count; index += gridDim.x) {
         split_product_work work(s, index);
-        float sum[TN / 2];
-#pragma unroll
-        for (int i = 0; i < TN / 2; i++) sum[i] = 0.f;
+        float sum[TN / 2] = {};
         for (int k0 = work.begin; k0 < work.end; k0 += TK) {
             split_rows(part, raw);
             load();
-            float d[TN / 2];
-#pragma unroll
-            for (int i = 0; i < TN / 2; i++) d[i] = 0.f;
+            float d[TN / 2] = {};
             bar_wait(full + 8 * stage, phase);
             u64 b = plain_descriptor(ring + stage * STAGE, HALF, 128);
             begin_products();

@@ -240,8 +240,7 @@ stem_backward(const E* __restrict__ image, const E* __restrict__ z, const float*
     if (maker) {
         quad_values even, odd;
         float s1[V], s2[V];
-#pragma unroll
-        for (int e = 0; e < V; e++) s1[e] = s2[e] = 0.f;
+        clear(s1), clear(s2);
         load_quad(even, now);
         load_quad(odd, next);
         store_quad(even, s1, s2, now, 0);
@@ -273,10 +272,7 @@ stem_backward(const E* __restrict__ image, const E* __restrict__ z, const float*
     } else {
         float acc[MI][NR][4], ones[ONES][4];
         clear(acc);
-#pragma unroll
-        for (int i = 0; i < ONES; i++)
-#pragma unroll
-            for (int k = 0; k < 4; k++) ones[i][k] = 0.f;
+        clear(ones);
         // Tap rows of this warp; those past the last repeat it and are not written. The four warps along rows share the sums
         // of patches.
         auto line_of = [&](int j) {

@@ -43,8 +43,7 @@ stem_forward(const E* __restrict__ image, const E* __restrict__ packed, E* __res
         commit_copies();
     };
     float totals[2 * N / 8];
-#pragma unroll
-    for (int i = 0; i < 2 * N / 8; i++) totals[i] = 0.f;
+    clear(totals);
     int count = 0, tiles = s.batch * s.tiles_y * s.tiles_x, buffer = 0;
     bool fresh = true;
     u32 weight_base = shared_address(weights);

@@ -210,6 +210,14 @@ __device__ __forceinline__ void wait_copies() {
 __device__ __forceinline__ uint4 load_vector(const E* p) { return __ldg((const uint4*)p); }
 __device__ __forceinline__ void store_vector(E* p, const uint4& v) { *(uint4*)p = v; }
 
+// Sets every number of an array to 0.
+__device__ __forceinline__ void clear(float& number) { number = 0.f; }
+template <class T, int N>
+__device__ __forceinline__ void clear(T (&all)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) clear(all[i]);
+}
+
 // V floats of a channel vector.
 __device__ __forceinline__ void load_floats(const float* p, float* f) {
 #pragma unroll

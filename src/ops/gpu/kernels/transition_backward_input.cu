@@ -49,8 +49,7 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
     for (int k = 0; k < 2 * COLUMN_TILES<TN> / V; k++) {
         int local = warp_column<TN>() + k * 4 * V + (lane & 3) * V, c = g.column0 + local;
         float sums[SUMS];
-#pragma unroll
-        for (int e = 0; e < SUMS; e++) sums[e] = 0.f;
+        clear(sums);
         if (c < s.channels) {
             float a[V], b[V], mu[V], gam[V];
             load_floats(scale + c, a);
@@ -66,8 +65,7 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
                     long long pixel = pixels.pixel((u32)q);
                     float d[V], average[V];
                     results(acc, i, h, k, d);
-#pragma unroll
-                    for (int e = 0; e < V; e++) average[e] = 0.f;
+                    clear(average);
                     const E* x = X + pixel * s.ld_x + c;
                     E* out = S + pixel * s.ld_s + c;
                     uint4 four[4];
