@@ -4,6 +4,29 @@ struct conv_sizes {
     int batch, height, width, in, out_height, out_width, out, kh, kw, stride_y, stride_x, pad_y, pad_x, ld_x, ld_y, zero;
 };
 
+// Input pixels whose remainders under the stride are the same, so that the same taps hit them: those of a tile of 128 and the taps.
+struct hit_pixels {
+    int cy = 0, cx = 0, rows_y, rows_x;  // the remainders; how many lines and columns there are
+    int ky0, kx0, ny, nx;                // the first taps and how many
+    long long rows, first;               // pixels; the first of the tile
+    __device__ __forceinline__ hit_pixels(const conv_sizes& v, int tile) {
+        for (;; cx++) {
+            if (cx == v.stride_x) cx = 0, cy++;
+            rows_y = (v.height - cy + v.stride_y - 1) / v.stride_y;
+            rows_x = (v.width - cx + v.stride_x - 1) / v.stride_x;
+            rows = cy < v.height && cx < v.width ? (long long)v.batch * rows_y * rows_x : 0;
+            int tiles = (int)((rows + 127) / 128);
+            if (tile < tiles) break;
+            tile -= tiles;
+        }
+        first = (long long)tile * 128;
+        ky0 = (cy + v.pad_y) % v.stride_y, kx0 = (cx + v.pad_x) % v.stride_x;
+        ny = ky0 < v.kh ? (v.kh - ky0 + v.stride_y - 1) / v.stride_y : 0;
+        nx = kx0 < v.kw ? (v.kw - kx0 + v.stride_x - 1) / v.stride_x : 0;
+        if (nx == 0) ny = 0;
+    }
+};
+
 #ifndef CHUNKED
 #define CHUNKED 1
 #endif
@@ -182,5 +205,30 @@ __device__ __forceinline__ void write_results(E* row, int column, int columns, b
 #pragma unroll
         for (int e = 0; e < V; e++)
             if (column + e < columns) row[column + e] = element::from_float(f[e]);
+    }
+}
+
+// Puts a warp's sums into `totals`, [warps][2][TN]: `sums` are a lane's of V channels from `local` on, first those of one kind.
+template <int TN>
+__device__ __forceinline__ void put_totals(float (&sums)[2 * V], float* totals, int warp, int local, int lane) {
+    reduce_rows<2 * V>(sums, lane);
+    int base = reduced_index<2 * V>(lane);
+#pragma unroll
+    for (int e = 0; e < 2 * V / 8; e++) {
+        int index = base + e, half = index / V;
+        totals[(warp * 2 + half) * TN + local + index % V] = sums[e];
+    }
+}
+// Adds them up in order: row `row` of the partials Σ g and Σ g·x̂, of which the latter still lack rstd.
+template <int TN, int WARPS>
+__device__ __forceinline__ void write_totals(const float* totals, const float* rstd, float* part, int row, int column0, int columns) {
+    if (threadIdx.x < 2 * TN) {
+        int half = threadIdx.x / TN, local = threadIdx.x % TN, c = column0 + local;
+        if (c < columns) {
+            float sum = 0.f;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) sum += totals[(w * 2 + half) * TN + local];
+            part[((long long)row * 2 + half) * columns + c] = half ? sum * rstd[c] : sum;
+        }
     }
 }

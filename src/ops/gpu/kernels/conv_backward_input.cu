@@ -17,35 +17,20 @@ conv_backward_input(const E* __restrict__ dy, const E* __restrict__ packed, E* _
     __shared__ __align__(1024) unsigned char shared[3 * gathered<TN>::STAGE];
     const conv_sizes& v = s.conv;
     int tiles_n = (v.in + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile = blockIdx.x / tiles_n;
-    int cy = 0, cx = 0, rows_y = 0, rows_x = 0;
-    long long rows = 0;
-    for (;; cx++) {  // the class of this tile
-        if (cx == v.stride_x) cx = 0, cy++;
-        rows_y = (v.height - cy + v.stride_y - 1) / v.stride_y;
-        rows_x = (v.width - cx + v.stride_x - 1) / v.stride_x;
-        rows = cy < v.height && cx < v.width ? (long long)v.batch * rows_y * rows_x : 0;
-        int tiles = (int)((rows + 127) / 128);
-        if (tile < tiles) break;
-        tile -= tiles;
-    }
-    long long first = (long long)tile * 128;
-
+    hit_pixels hit(v, tile);
+    if (hit.ny == 0 && s.accumulate) return;
     gathered<TN> g;
     g.source = dy, g.weights = packed, g.ld = v.ld_y, g.height = v.out_height, g.width = v.out_width, g.channels = v.out;
-    g.ky0 = (cy + v.pad_y) % v.stride_y, g.kx0 = (cx + v.pad_x) % v.stride_x;
-    g.ny = g.ky0 < v.kh ? (v.kh - g.ky0 + v.stride_y - 1) / v.stride_y : 0;
-    g.nx = g.kx0 < v.kw ? (v.kw - g.kx0 + v.stride_x - 1) / v.stride_x : 0;
-    if (g.nx == 0) g.ny = 0;
-    if (g.ny == 0 && s.accumulate) return;
+    g.ky0 = hit.ky0, g.kx0 = hit.kx0, g.ny = hit.ny, g.nx = hit.nx;
     g.direction = -1, g.row_length = s.row, g.kw = v.kw;
     g.step_y = v.stride_y, g.step_x = v.stride_x, g.columns = v.in, g.column0 = tile_n * TN;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        long long p = first + (threadIdx.x >> 2) + i * 64;
-        u32 q = (u32)(p < rows ? p : 0), line = q / rows_x, n = line / rows_y;
+        long long p = hit.first + (threadIdx.x >> 2) + i * 64;
+        u32 q = (u32)(p < hit.rows ? p : 0), line = q / hit.rows_x, n = line / hit.rows_y;
         g.image[i] = n * v.out_height;
-        g.y[i] = p < rows ? (int)(line - n * rows_y) + (cy + v.pad_y - g.ky0) / v.stride_y : -(1 << 30);
-        g.x[i] = (int)(q - line * rows_x) + (cx + v.pad_x - g.kx0) / v.stride_x;
+        g.y[i] = p < hit.rows ? (int)(line - n * hit.rows_y) + (hit.cy + v.pad_y - g.ky0) / v.stride_y : -(1 << 30);
+        g.x[i] = (int)(q - line * hit.rows_x) + (hit.cx + v.pad_x - g.kx0) / v.stride_x;
     }
     float acc[ROW_TILES][COLUMN_TILES<TN>][4];
     clear(acc);
@@ -57,10 +42,10 @@ conv_backward_input(const E* __restrict__ dy, const E* __restrict__ packed, E* _
     for (int i = 0; i < ROW_TILES; i++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            long long p = first + warp_row() + i * 16 + h * 8 + (lane >> 2);
-            if (p >= rows) continue;
-            u32 line = (u32)p / rows_x, n = line / rows_y;
-            int iy = cy + (int)(line - n * rows_y) * v.stride_y, ix = cx + (int)((u32)p - line * rows_x) * v.stride_x;
+            long long p = hit.first + warp_row() + i * 16 + h * 8 + (lane >> 2);
+            if (p >= hit.rows) continue;
+            u32 line = (u32)p / hit.rows_x, n = line / hit.rows_y;
+            int iy = hit.cy + (int)(line - n * hit.rows_y) * v.stride_y, ix = hit.cx + (int)((u32)p - line * hit.rows_x) * v.stride_x;
             E* row = dx + ((long long)((long long)n * v.height + iy) * v.width + ix) * v.ld_x;
 #pragma unroll
             for (int k = 0; k < 2 * COLUMN_TILES<TN> / V; k++) {

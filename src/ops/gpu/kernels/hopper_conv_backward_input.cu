@@ -18,34 +18,19 @@ hopper_conv_backward_input(const E* __restrict__ dy, const E* __restrict__ packe
     constexpr int TN = TILE_N;
     const conv_sizes& v = s.conv;
     int tiles_n = (v.in + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile = blockIdx.x / tiles_n;
-    int cy = 0, cx = 0, rows_y = 0, rows_x = 0;
-    long long rows = 0;
-    for (;; cx++) {  // the class of this tile
-        if (cx == v.stride_x) cx = 0, cy++;
-        rows_y = (v.height - cy + v.stride_y - 1) / v.stride_y;
-        rows_x = (v.width - cx + v.stride_x - 1) / v.stride_x;
-        rows = cy < v.height && cx < v.width ? (long long)v.batch * rows_y * rows_x : 0;
-        int tiles = (int)((rows + 127) / 128);
-        if (tile < tiles) break;
-        tile -= tiles;
-    }
-    long long first = (long long)tile * 128;
-
+    hit_pixels hit(v, tile);
+    if (hit.ny == 0 && s.accumulate) return;
     ring g;
     g.source = dy, g.weights = packed, g.ld = v.ld_y, g.height = v.out_height, g.width = v.out_width, g.channels = v.out;
-    g.ky0 = (cy + v.pad_y) % v.stride_y, g.kx0 = (cx + v.pad_x) % v.stride_x;
-    g.ny = g.ky0 < v.kh ? (v.kh - g.ky0 + v.stride_y - 1) / v.stride_y : 0;
-    g.nx = g.kx0 < v.kw ? (v.kw - g.kx0 + v.stride_x - 1) / v.stride_x : 0;
-    if (g.nx == 0) g.ny = 0;
-    if (g.ny == 0 && s.accumulate) return;
+    g.ky0 = hit.ky0, g.kx0 = hit.kx0, g.ny = hit.ny, g.nx = hit.nx;
     g.direction = -1, g.row_length = s.row, g.kw = v.kw;
     g.step_y = v.stride_y, g.step_x = v.stride_x, g.columns = v.in, g.column0 = tile_n * TN;
     if (threadIdx.x < 128) {
-        long long p = first + threadIdx.x;
-        u32 q = (u32)(p < rows ? p : 0), line = q / rows_x, n = line / rows_y;
-        int y = line - n * rows_y, x = q - line * rows_x;
-        int place = (n * v.height + cy + y * v.stride_y) * v.width + cx + x * v.stride_x;
-        g.write_row(shared, threadIdx.x, p < rows, n, y + (cy + v.pad_y - g.ky0) / v.stride_y, x + (cx + v.pad_x - g.kx0) / v.stride_x,
+        long long p = hit.first + threadIdx.x;
+        u32 q = (u32)(p < hit.rows ? p : 0), line = q / hit.rows_x, n = line / hit.rows_y;
+        int y = line - n * hit.rows_y, x = q - line * hit.rows_x;
+        int place = (n * v.height + hit.cy + y * v.stride_y) * v.width + hit.cx + x * v.stride_x;
+        g.write_row(shared, threadIdx.x, p < hit.rows, n, y + (hit.cy + v.pad_y - g.ky0) / v.stride_y, x + (hit.cx + v.pad_x - g.kx0) / v.stride_x,
                     place);
     }
     ring::begin(shared);
@@ -62,7 +47,7 @@ hopper_conv_backward_input(const E* __restrict__ dy, const E* __restrict__ packe
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int r = warp_row() + h * 8 + (lane >> 2);
-        if (first + r >= rows) continue;
+        if (hit.first + r >= hit.rows) continue;
         E* row = dx + (long long)(u32)ring::table(shared)[r].z * v.ld_x;
 #pragma unroll
         for (int k = 0; k < TN / 32; k++) {

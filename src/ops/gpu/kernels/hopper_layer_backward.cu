@@ -17,7 +17,7 @@ hopper_layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, co
                       const __grid_constant__ hopper_layer_backward_sizes s) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char shared[];
-    constexpr int TN = TILE_N, SUMS = 2 * V;
+    constexpr int TN = TILE_N;
     require_shared(RING_BYTES + TN * 64);
     static_assert(RING_STAGES > 2 && TN * 256 <= RING_STAGE, "half the products lie in a stage");
     const conv_sizes& v = s.conv;
@@ -56,7 +56,7 @@ hopper_layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, co
 #pragma unroll 1
     for (int k = 0; k < TN / 32; k++) {
         int local = k * 32 + (lane & 3) * V, c = g.column0 + local;
-        float sums[SUMS] = {};
+        float sums[2 * V] = {};
         if (c < v.in) {
             uint4 raw[2];
             uint4 before[2];
@@ -92,23 +92,9 @@ hopper_layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, co
                 store_vector(S + q * s.ld_s + c, element::pack(sum));
             }
         }
-        reduce_rows<SUMS>(sums, lane);
-        int base = reduced_index<SUMS>(lane);
-#pragma unroll
-        for (int e = 0; e < SUMS / 8; e++) {
-            int index = base + e, half = index / V;
-            totals[(warp * 2 + half) * TN + local + index % V] = sums[e];
-        }
+        put_totals<TN>(sums, totals, warp, local, lane);
     }
     sync_multipliers();
-    if (threadIdx.x < 2 * TN) {
-        int half = threadIdx.x / TN, local = threadIdx.x % TN, c = g.column0 + local;
-        if (c < v.in) {
-            float sum = 0.f;
-#pragma unroll
-            for (int w = 0; w < 8; w++) sum += totals[(w * 2 + half) * TN + local];
-            part[((long long)tile_m * 2 + half) * v.in + c] = half ? sum * rstd[c] : sum;
-        }
-    }
+    write_totals<TN, 8>(totals, rstd, part, tile_m, g.column0, v.in);
 #endif
 }

@@ -16,7 +16,7 @@ layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* 
                const float* __restrict__ mean, const float* __restrict__ rstd, const float* __restrict__ scale,
                const float* __restrict__ shift, const float* __restrict__ gamma, E* S, float* __restrict__ part,
                const __grid_constant__ layer_backward_sizes s) {
-    constexpr int TN = TILE_N, SUMS = 2 * V;
+    constexpr int TN = TILE_N;
     __shared__ __align__(1024) unsigned char shared[3 * gathered<TN>::STAGE];
     const conv_sizes& v = s.conv;
     int tiles_n = (v.in + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile_m = blockIdx.x / tiles_n;
@@ -48,7 +48,7 @@ layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* 
 #pragma unroll
     for (int k = 0; k < 2 * COLUMN_TILES<TN> / V; k++) {
         int local = warp_column<TN>() + k * 4 * V + (lane & 3) * V, c = g.column0 + local;
-        float sums[SUMS];
+        float sums[2 * V];
         clear(sums);
         if (c < v.in) {
             float a[V], b[V], mu[V], gam[V];
@@ -78,22 +78,8 @@ layer_backward(const E* __restrict__ dy, const E* __restrict__ packed, const E* 
                     store_vector(out, element::pack(sum));
                 }
         }
-        reduce_rows<SUMS>(sums, lane);
-        int base = reduced_index<SUMS>(lane);
-#pragma unroll
-        for (int e = 0; e < SUMS / 8; e++) {
-            int index = base + e, half = index / V;
-            totals[(wm * 2 + half) * TN + local + index % V] = sums[e];
-        }
+        put_totals<TN>(sums, totals, wm, local, lane);
     }
     __syncthreads();
-    if (threadIdx.x < 2 * TN) {
-        int half = threadIdx.x / TN, local = threadIdx.x % TN, c = g.column0 + local;
-        if (c < v.in) {
-            float sum = 0.f;
-#pragma unroll
-            for (int w = 0; w < 8 / ROW_TILES; w++) sum += totals[(w * 2 + half) * TN + local];
-            part[((long long)tile_m * 2 + half) * v.in + c] = half ? sum * rstd[c] : sum;
-        }
-    }
+    write_totals<TN, 8 / ROW_TILES>(totals, rstd, part, tile_m, g.column0, v.in);
 }

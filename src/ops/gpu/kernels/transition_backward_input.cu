@@ -17,7 +17,7 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
                           const float* __restrict__ gamma, E* __restrict__ S, E* __restrict__ T,
                           float* __restrict__ part,
                           const __grid_constant__ transition_backward_input_sizes s) {
-    constexpr int TN = 64, SUMS = 2 * V;
+    constexpr int TN = 64;
     __shared__ __align__(1024) unsigned char shared[3 * gathered<TN, true>::STAGE];
     int tiles_n = (s.channels + TN - 1) / TN, tile_n = blockIdx.x % tiles_n, tile_m = blockIdx.x / tiles_n;
     long long rows = (long long)s.batch * (s.height / 2) * (s.width / 2), first = (long long)tile_m * 128;
@@ -48,7 +48,7 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
 #pragma unroll
     for (int k = 0; k < 2 * COLUMN_TILES<TN> / V; k++) {
         int local = warp_column<TN>() + k * 4 * V + (lane & 3) * V, c = g.column0 + local;
-        float sums[SUMS];
+        float sums[2 * V];
         clear(sums);
         if (c < s.channels) {
             float a[V], b[V], mu[V], gam[V];
@@ -103,22 +103,8 @@ transition_backward_input(const E* __restrict__ dY, const E* __restrict__ packed
                     }
                 }
         }
-        reduce_rows<SUMS>(sums, lane);
-        int base = reduced_index<SUMS>(lane);
-#pragma unroll
-        for (int e = 0; e < SUMS / 8; e++) {
-            int index = base + e, half = index / V;
-            totals[(wm * 2 + half) * TN + local + index % V] = sums[e];
-        }
+        put_totals<TN>(sums, totals, wm, local, lane);
     }
     __syncthreads();
-    if (threadIdx.x < 2 * TN) {
-        int half = threadIdx.x / TN, local = threadIdx.x % TN, c = g.column0 + local;
-        if (c < s.channels) {
-            float sum = 0.f;
-#pragma unroll
-            for (int w = 0; w < 8 / ROW_TILES; w++) sum += totals[(w * 2 + half) * TN + local];
-            part[((long long)tile_m * 2 + half) * s.channels + c] = half ? sum * rstd[c] : sum;
-        }
-    }
+    write_totals<TN, 8 / ROW_TILES>(totals, rstd, part, tile_m, g.column0, s.channels);
 }
