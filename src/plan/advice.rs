@@ -23,7 +23,7 @@ pub(super) fn advice(estimator: &Estimator, settings: &MemorySettings) -> String
     let before = Before { estimator, settings, now, fixed, optimizer, kept };
     let mut sentences = vec![made_of(&before)];
     let tried = changes::try_each(estimator, settings);
-    let saved = |tried: &Tried| 1.0 - tried.peak as f64 / all as f64;
+    let saved = |tried: &Tried| 1.0 - tried.then.peak as f64 / all as f64;
     let mut helps: Vec<&Tried> = tried.iter().filter(|p| saved(p) >= HELPS).collect();
     helps.sort_by(|a, b| a.preference(plan).order(&b.preference(plan)));
     if !helps.is_empty() {
@@ -38,7 +38,7 @@ pub(super) fn advice(estimator: &Estimator, settings: &MemorySettings) -> String
     }
     let more = tried.iter().filter(|p| saved(p) <= -NOTHING);
     for (why, changes) in alike(more.map(|tried| (before.why_more(tried), tried))) {
-        let raised = |tried: &Tried| times(tried.peak as f64 / all as f64);
+        let raised = |tried: &Tried| times(tried.then.peak as f64 / all as f64);
         let names = |tried: &&Tried| format!("`{}` ({})", tried.change.written(), raised(tried));
         sentences.push(match changes.as_slice() {
             [one] => {

@@ -109,7 +109,8 @@ impl Arrangement {
         let of_each = || known.iter().map(|known| &known.costs);
         let gradients = of_each().map(Costs::gradients).max().unwrap_or(0);
         // Of some those of all others come meanwhile; of the rest a card is given pieces.
-        let room = estimator.gradient_room(&settings).checked_div(others).unwrap_or(0);
+        let room = of_each().map(|costs| costs.gradient_room).max().unwrap_or(0);
+        let room = room.checked_div(others).unwrap_or(0);
         let given = gradients.min(room);
         let pieces = 2 * others * (gradients - given) / plan.copies() as u64;
         let gradient_bytes = others * given + pieces;

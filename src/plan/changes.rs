@@ -12,27 +12,23 @@ use crate::parallel::OptimizerPlacement;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Tried {
     pub change: Change,
-    /// The peak of a step with it.
-    pub peak: u64,
-    /// Seconds of a step with it, as a multiple of those without.
+    /// A step with it.
+    pub then: StepEstimate,
+    /// Its seconds, as a multiple of those of a step without.
     pub slowdown: f64,
-    /// The most bytes off the device with it.
-    pub away: u64,
-    /// Whether a step fits with it.
-    pub fits: bool,
 }
 
 impl Tried {
     /// `change`, with which a step takes `then` in place of `now`.
-    pub fn new(change: Change, then: &StepEstimate, now: &StepEstimate) -> Self {
-        let &StepEstimate { peak, away, fits, .. } = then;
-        Self { change, peak, slowdown: then.seconds / now.seconds, away, fits }
+    pub fn new(change: Change, then: StepEstimate, now: &StepEstimate) -> Self {
+        let slowdown = then.seconds / now.seconds;
+        Self { change, then, slowdown }
     }
 
     /// How it stands beside other changes.
     pub fn preference(&self, plan: &Plan) -> Preference {
         let same_numbers = self.change.changes(plan).is_none();
-        Preference { fits: self.fits, same_numbers, time: self.slowdown }
+        Preference { fits: self.then.fits, same_numbers, time: self.slowdown }
     }
 
     /// What it costs besides: time, and other results.
@@ -145,7 +141,7 @@ pub(super) fn try_each(estimator: &Estimator, settings: &MemorySettings) -> Vec<
     if machine.cuda && !settings.offload_optimizer && kept > 0 {
         all.push((Change::OffloadOptimizer, with(&|to| to.offload_optimizer = true)));
     }
-    let tried = |change, then: StepEstimate| Tried::new(change, &then, &now);
+    let tried = |change, then: StepEstimate| Tried::new(change, then, &now);
     let estimates = all
         .into_iter()
         .filter_map(|(change, settings)| Some(tried(change, estimator.estimate(&settings).ok()?)));

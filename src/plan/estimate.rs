@@ -358,11 +358,6 @@ impl Estimator {
         held.map_or(if waits { surely } else { most }, |held| machine.with_context(held.bytes()))
     }
 
-    /// Bytes of the room for gradients that other cards give a device.
-    pub fn gradient_room(&self, settings: &MemorySettings) -> u64 {
-        self.known(settings).iter().map(|known| known.costs.gradient_room).max().unwrap_or(0)
-    }
-
     /// Bytes of a micro-batch that each device of a pipeline but the last sends to the one behind.
     pub fn bytes_between(&self, settings: &MemorySettings) -> Vec<u64> {
         let known = self.known(settings);

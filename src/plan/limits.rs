@@ -64,10 +64,11 @@ fn ways(estimator: &Estimator, settings: &MemorySettings) -> Vec<(Preference, St
 fn fewer_images(estimator: &Estimator, settings: &MemorySettings) -> Option<Tried> {
     let with =
         |micro_batch| estimator.estimate(&MemorySettings { micro_batch, ..settings.clone() }).ok();
-    let fit = most_below(settings.micro_batch, |images| with(images).is_some_and(|with| with.fits));
+    let fits = |images| with(images).is_some_and(|found| found.fits);
+    let fit = most_below(settings.micro_batch, fits);
     let images = (1..=fit).rev().find(|images| estimator.plan.normalises(*images))?;
     let now = estimator.estimate(settings).ok()?;
-    Some(Tried::new(Change::MicroBatch(images), &with(images)?, &now))
+    Some(Tried::new(Change::MicroBatch(images), with(images)?, &now))
 }
 
 /// The largest number below `end` that `fits`, by bisection; 0 where none is found.
@@ -92,7 +93,7 @@ fn fitting_alone(
     let images = fewer_images(estimator, settings);
     let others = changes::try_each(estimator, settings).into_iter();
     let others = others.filter(|tried| !matches!(tried.change, Change::MicroBatch(_)));
-    let all = images.into_iter().chain(others).filter(|tried| tried.fits);
+    let all = images.into_iter().chain(others).filter(|tried| tried.then.fits);
     all.map(|tried| {
         (tried.preference(plan), told(&tried.change.written(), tried.price(plan).as_deref()))
     })

@@ -186,7 +186,8 @@ impl Planner {
 
     /// Bytes of the room for gradients that other cards give each of the cards while it computes.
     pub fn gradient_room(&self) -> u64 {
-        self.estimator().gradient_room(&self.settings)
+        let known = self.estimator().known(&self.settings);
+        known.iter().map(|known| known.costs.gradient_room).max().unwrap_or(0)
     }
 
     /// What is planned, with everything decided.

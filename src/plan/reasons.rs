@@ -74,7 +74,7 @@ impl Before<'_> {
                     self.percent(self.fixed)
                 )
             }
-            Change::Offload if tried.away == self.now.away => {
+            Change::Offload if tried.then.away == self.now.away => {
                 "only the last stage keeps activations, and it needs them at once".to_owned()
             }
             _ => self.why_no_activations(),

@@ -353,12 +353,8 @@ impl PlanSummary {
     /// A policy that does not fit the chain.
     pub fn new(plan: &Plan, machine: &Machine) -> Result<Self, Fault> {
         let planner = Planner::choose(plan, *machine).ok();
-        let plan = &match &planner {
-            Some(planner) => planner.plan().clone(),
-            None => plan.with_pipeline(*machine),
-        };
-        let estimator = Estimator::new(plan, *machine);
-        let budget = estimator.budget;
+        let estimator = Estimator::new(planner.as_ref().map_or(plan, Planner::plan), *machine);
+        let Estimator { plan, budget, .. } = &estimator;
         let configured = MemorySettings::configured(&plan.memory, plan.device_batch());
         let chosen = planner.map(|planner| planner.settings().clone());
         let settings = chosen.clone().unwrap_or(configured.clone());
@@ -390,7 +386,7 @@ impl PlanSummary {
             device: if machine.cuda { "cuda" } else { "cpu" },
             memory: machine.memory,
             free: machine.free,
-            budget,
+            budget: *budget,
             warning: machine.beyond(plan.memory.budget().ok().flatten()),
             bytes: FixedBytes {
                 weights: costs.weights,

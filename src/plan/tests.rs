@@ -361,7 +361,7 @@ fn what_is_said_of_a_change_is_what_it_does() {
             for tried in super::changes::try_each(&estimator, &settings) {
                 let name = format!("`{}`", tried.change.written());
                 let said: Vec<&str> = advice.split(". ").filter(|s| s.contains(&name)).collect();
-                let wanted = match tried.peak as f64 / now.peak as f64 {
+                let wanted = match tried.then.peak as f64 / now.peak as f64 {
                     ..=0.95 => "What lowers it",
                     ..=0.98 => continue,
                     ..1.02 => "would do nothing",
