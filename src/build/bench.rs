@@ -125,7 +125,7 @@ impl Bench {
         let parts: Result<Vec<_>, _> = parts.collect();
         let parts = parts.map_err(|source| self.failed(0, source))?;
         let loss = self.loss(&parts[0].1);
-        let read = |(name, gradient): (&str, &Tensor<1>)| {
+        let read = |(name, gradient): (&String, &Tensor<1>)| {
             Ok((name.to_owned(), gradient.clone().try_into_data().map_err(TrainError::from)?))
         };
         let all = parts.iter().flat_map(|(gradients, _)| gradients.iter());

@@ -108,29 +108,20 @@ impl Activation {
         }
     }
 
-    /// The same values as a fresh leaf of autodiff, whose gradient can be asked for.
-    pub(crate) fn into_leaf(self) -> Self {
-        match self {
-            Self::Map(map) => Self::Map(map.autodiff().require_grad()),
-            Self::Features(features) => Self::Features(features.autodiff().require_grad()),
-            Self::Outputs(outputs) => Self::Outputs(
-                outputs.into_iter().map(|output| output.autodiff().require_grad()).collect(),
-            ),
-            #[cfg(feature = "cuda")]
-            Self::Device(map) => Self::Map(map.to_tensor()).into_leaf(),
+    /// The same values in autodiff: as a fresh leaf, whose gradient can be asked for, or as a constant.
+    pub(crate) fn into_autodiff(self, leaf: bool) -> Self {
+        fn of<const D: usize>(values: Tensor<D>, leaf: bool) -> Tensor<D> {
+            let values = values.autodiff();
+            if leaf { values.require_grad() } else { values }
         }
-    }
-
-    /// The same values as a constant of autodiff.
-    pub(crate) fn into_constant(self) -> Self {
         match self {
-            Self::Map(map) => Self::Map(map.autodiff()),
-            Self::Features(features) => Self::Features(features.autodiff()),
+            Self::Map(map) => Self::Map(of(map, leaf)),
+            Self::Features(features) => Self::Features(of(features, leaf)),
             Self::Outputs(outputs) => {
-                Self::Outputs(outputs.into_iter().map(Tensor::autodiff).collect())
+                Self::Outputs(outputs.into_iter().map(|output| of(output, leaf)).collect())
             }
             #[cfg(feature = "cuda")]
-            Self::Device(map) => Self::Map(map.to_tensor()).into_constant(),
+            Self::Device(map) => Self::Map(of(map.to_tensor(), leaf)),
         }
     }
 
@@ -147,7 +138,7 @@ impl Activation {
         }
     }
 
-    /// The gradient of each leaf made by [`Activation::into_leaf`]; zero where nothing depends on it.
+    /// The gradient of each leaf made by [`Activation::into_autodiff`]; zero where nothing depends on it.
     pub(crate) fn gradient(&self, gradients: &mut burn::tensor::Gradients) -> Self {
         fn of<const D: usize>(leaf: &Tensor<D>, all: &mut burn::tensor::Gradients) -> Tensor<D> {
             leaf.grad_remove(all).unwrap_or_else(|| leaf.clone().without_autodiff().zeros_like())

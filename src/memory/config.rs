@@ -158,10 +158,7 @@ impl Precision {
 
     /// Bytes of a number of an activation.
     pub fn bytes(self) -> u64 {
-        match self {
-            Self::Fp32 | Self::Tf32 => 4,
-            Self::Bf16 | Self::Fp16 | Self::Half => 2,
-        }
+        self.activations().size() as u64
     }
 }
 

@@ -9,39 +9,43 @@ use std::cell::Cell;
 use super::OutOfMemory;
 
 thread_local! {
-    /// How many operations may still succeed, and how many were asked about, while armed. Each thread
-    /// has its own, so that one replica of several can be made to fail.
-    static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
-    static ASKED: Cell<usize> = const { Cell::new(0) };
+    /// What waits on this thread. Each has its own, so that one replica of several can be made to fail.
+    static WAITING: Cell<Waiting> =
+        const { Cell::new(Waiting { left: None, asked: 0, spoiled: None }) };
     /// Which of several devices is to fail, where their threads are started by this one.
     static RANK: Cell<usize> = const { Cell::new(0) };
+}
+
+/// What waits on a thread, on its way to that of a device, and back.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Waiting {
+    /// How many operations may still succeed, and how many were asked about, while armed.
+    left: Option<usize>,
+    asked: usize,
     /// The layer that gives no numbers.
-    static SPOILED: Cell<Option<&'static str>> = const { Cell::new(None) };
+    spoiled: Option<&'static str>,
 }
 
 /// Whether what `layer` gives is to be replaced by NaN.
 pub fn spoils(layer: &str) -> bool {
-    SPOILED.get() == Some(layer)
+    WAITING.get().spoiled == Some(layer)
 }
 
 /// Lets `layer` give NaN on this thread, and on that of device `rank` of several, which this thread starts; with
 /// none, all layers give what they compute again.
 pub fn spoil(rank: usize, layer: Option<&'static str>) {
     RANK.set(rank);
-    SPOILED.set(layer);
+    WAITING.set(Waiting { spoiled: layer, ..WAITING.get() });
 }
 
 /// Fails, when its turn has come, as an allocation of this operation would: by unwinding with
 /// [`OutOfMemory`] to [`catch_out_of_memory`](super::catch_out_of_memory).
 pub fn check() {
-    ASKED.set(ASKED.get() + 1);
-    match LEFT.get() {
-        None => {}
-        Some(0) => {
-            LEFT.set(None);
-            OutOfMemory { wanted: None }.throw()
-        }
-        Some(left) => LEFT.set(Some(left - 1)),
+    let Waiting { left, asked, spoiled } = WAITING.get();
+    let still = left.and_then(|left| left.checked_sub(1));
+    WAITING.set(Waiting { left: still, asked: asked + 1, spoiled });
+    if left == Some(0) {
+        OutOfMemory { wanted: None }.throw()
     }
 }
 
@@ -52,8 +56,7 @@ pub struct Armed(());
 /// Lets `operations` more operations of this thread succeed and the next fail; those after it succeed
 /// again.
 pub fn strike_after(operations: usize) -> Armed {
-    LEFT.set(Some(operations));
-    ASKED.set(0);
+    WAITING.set(Waiting { left: Some(operations), asked: 0, ..WAITING.get() });
     Armed(())
 }
 
@@ -63,42 +66,32 @@ pub fn strike_rank_after(rank: usize, operations: usize) -> Armed {
     strike_after(operations)
 }
 
-/// What waits on a thread, on its way to that of a device, and back.
-#[derive(Debug, Clone, Copy)]
-pub struct Handed {
-    left: Option<usize>,
-    asked: usize,
-    spoiled: Option<&'static str>,
-}
-
 /// What waits on this thread, and for which device.
-pub fn hand_over() -> (usize, Handed) {
-    (RANK.get(), Handed { left: LEFT.take(), asked: ASKED.take(), spoiled: SPOILED.take() })
+pub fn hand_over() -> (usize, Waiting) {
+    (RANK.get(), WAITING.take())
 }
 
 /// Lets what waited on another thread wait on this one.
-pub fn take_over(handed: Handed) {
-    LEFT.set(handed.left);
-    ASKED.set(handed.asked);
-    SPOILED.set(handed.spoiled);
+pub fn take_over(handed: Waiting) {
+    WAITING.set(handed);
 }
 
 impl Armed {
     /// Whether the failure has come.
     pub fn has_struck(&self) -> bool {
-        LEFT.get().is_none()
+        WAITING.get().left.is_none()
     }
 
     /// Operations asked about since, the failed one included: armed with `usize::MAX`, how many there
     /// are to fail at.
     pub fn asked(&self) -> usize {
-        ASKED.get()
+        WAITING.get().asked
     }
 }
 
 impl Drop for Armed {
     fn drop(&mut self) {
-        LEFT.set(None);
+        WAITING.set(Waiting { left: None, ..WAITING.get() });
         RANK.set(0);
     }
 }

@@ -38,7 +38,7 @@ pub use device_lost::DeviceLost;
 pub use dry::{DryAllocator, DryBuffer, bytes_in_rows};
 pub use dry_step::{DryFlow, DryStage, DrySteps, FootprintStage};
 pub use footprint::{Cpu, Footprint, Target};
-pub use gradients::Gradients;
+pub use gradients::{Gradients, add_gradient};
 pub use module::module;
 pub use out_of_memory::{OutOfMemory, catch_out_of_memory, check_allocated, in_payload};
 pub use pages::{BufferLifetime, Pages, StepOperation};

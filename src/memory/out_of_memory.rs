@@ -118,15 +118,8 @@ fn silence() {
 }
 
 fn in_error(error: &dyn Error) -> Option<OutOfMemory> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let found = OutOfMemory::in_text(&error.to_string());
-        if found.is_some() {
-            return found;
-        }
-        next = error.source();
-    }
-    None
+    let mut errors = std::iter::successors(Some(error), |error| (*error).source());
+    errors.find_map(|error| OutOfMemory::in_text(&error.to_string()))
 }
 
 /// What the payload of a panic says about exhausted memory.

@@ -1,6 +1,6 @@
 //! Convolutions of 32-bit maps on the CPU: Burn's tensors and the products of `trainer_cpu`.
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::Tensor;
 use trainer_cpu::Convolution;
 
 use super::Window;
@@ -46,9 +46,4 @@ pub(super) fn of_weight(
     let sizes = sizes(map.dims(), shape[0], window);
     let (map, gradient) = (Planes::of(map), Planes::of(gradient));
     made(shape, sizes.of_weight(map.maps(), gradient.maps()))
-}
-
-/// Whether these numbers are computed with here.
-pub(super) fn takes(dtype: DType) -> bool {
-    dtype == DType::F32
 }

@@ -18,6 +18,13 @@ pub(super) fn made(shape: [usize; 4], values: Vec<f32>) -> Tensor<4> {
     tensor::<Flex, 4>(FloatTensor::<Flex>::from_data(TensorData::new(values, shape)))
 }
 
+/// The values to write, where they are all that is held, in order, and nobody else has them.
+pub(super) fn writable(values: &mut FloatTensor<Flex>) -> Option<&mut [f32]> {
+    let all = Some((0, values.layout().num_elements()));
+    let in_order = values.layout().contiguous_offsets() == all;
+    values.try_storage_mut::<f32>().filter(|values| in_order && all == Some((0, values.len())))
+}
+
 /// Values that lie in order.
 pub(super) struct Values(FloatTensor<Flex>);
 
@@ -54,11 +61,9 @@ impl Planes {
         Self(if in_order { values } else { values.to_contiguous() })
     }
 
-    /// The values to write, where they are all that is held, in order, and nobody else has them.
+    /// See [`writable`].
     pub fn writable(&mut self) -> Option<&mut [f32]> {
-        let all = Some((0, self.0.layout().num_elements()));
-        let in_order = self.0.layout().contiguous_offsets() == all;
-        self.0.try_storage_mut::<f32>().filter(|values| in_order && all == Some((0, values.len())))
+        writable(&mut self.0)
     }
 
     pub fn into_tensor(self) -> Tensor<4> {

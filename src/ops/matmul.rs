@@ -48,7 +48,7 @@ pub fn convolution(
     let computed = accumulation_dtype(dtype);
     let [map, weight] = [map, weight.cast(dtype)].map(|factor| factor.cast(computed));
     #[cfg(feature = "cpu")]
-    if convolve::takes(computed) {
+    if computed == DType::F32 {
         return convolve::convolution(map, weight, window).cast(dtype);
     }
     conv2d(map, weight, None, options(window)).cast(dtype)
@@ -92,7 +92,7 @@ fn cpu_gradients(
     let (device, dtype) = (gradient.device(), gradient.dtype());
     let computed = accumulation_dtype(dtype);
     let gradient = gradient.cast(computed);
-    if convolve::takes(computed) {
+    if computed == DType::F32 {
         let [of_map, of_weight] = shapes;
         let of_map = weight.map(|weight| {
             let (weight, gradient) = (weight.cast(computed), gradient.clone());

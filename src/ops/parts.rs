@@ -5,7 +5,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::{Tensor, TensorData};
 use rayon::prelude::*;
 
-use super::host::{Values, is_single_on_cpu};
+use super::host::{self, Values, is_single_on_cpu};
 use super::primitives::{primitive, tensor};
 
 /// Numbers of a part: what is made of them stays in a core's cache.
@@ -49,10 +49,7 @@ pub fn in_parts(
 /// The values as all that is held, by nobody else.
 fn writable(values: Tensor<1>) -> FloatTensor<Flex> {
     let mut values = primitive::<Flex, 1>(values);
-    let all = Some((0, values.layout().num_elements()));
-    let alone = values.layout().contiguous_offsets() == all
-        && values.try_storage_mut::<f32>().is_some_and(|held| all == Some((0, held.len())));
-    if alone {
+    if host::writable(&mut values).is_some() {
         return values;
     }
     let count = values.layout().num_elements();

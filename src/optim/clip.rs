@@ -61,20 +61,19 @@ pub fn norm(gradients: &Gradients) -> Result<GradientNorm, OptimError> {
 /// # Errors
 /// When the device fails.
 pub fn squares(gradients: &Gradients) -> Result<BTreeMap<String, f64>, OptimError> {
-    let names = gradients.iter().map(|(name, _)| name.to_owned());
-    Ok(names.zip(sums_of_squares(gradients)?).collect())
+    Ok(gradients.keys().cloned().zip(sums_of_squares(gradients)?).collect())
 }
 
 /// Σ x² of each gradient.
 fn sums_of_squares(gradients: &Gradients) -> Result<Vec<f64>, OptimError> {
-    let Some((_, first)) = gradients.iter().next() else { return Ok(Vec::new()) };
+    let Some(first) = gradients.values().next() else { return Ok(Vec::new()) };
     #[cfg(feature = "cuda")]
     if let Some(gpu) = crate::ops::gpu::Gpu::of(&first.device()) {
-        let all = gradients.iter().map(|(_, gradient)| gradient.clone().cast(DType::F32));
+        let all = gradients.values().map(|gradient| gradient.clone().cast(DType::F32));
         return Ok(gpu.sums_of_squares(all.collect())?);
     }
     let _ = first;
-    let sums = gradients.iter().map(|(_, gradient)| sum_of_squares(gradient.clone()));
+    let sums = gradients.values().cloned().map(sum_of_squares);
     Ok(Tensor::cat(sums.collect(), 0).try_into_data()?.iter().collect())
 }
 
@@ -99,11 +98,7 @@ mod tests {
     }
 
     fn gradients(by_name: &BTreeMap<String, Vec<f32>>) -> Gradients {
-        let mut gradients = Gradients::default();
-        for (name, values) in by_name {
-            gradients.add(name, oracle::vector(values));
-        }
-        gradients
+        by_name.iter().map(|(name, values)| (name.clone(), oracle::vector(values))).collect()
     }
 
     #[test]
@@ -113,11 +108,12 @@ mod tests {
             let all = gradients(&fixture.gradients);
             let norm = norm(&all).expect("reads");
             let factor = norm.factor(case.max_norm);
-            let clipped = all.map(|gradient| gradient.mul_scalar(factor));
+            let clipped = all.values().map(|gradient| gradient.clone().mul_scalar(factor));
+            let clipped: Gradients = all.keys().cloned().zip(clipped).collect();
             assert!((norm.total / case.norm - 1.0).abs() < 1e-6, "{norm:?}");
             assert_eq!(norm.non_finite, Vec::<String>::new());
-            assert_eq!(clipped.iter().count(), case.clipped.len());
-            for (name, gradient) in clipped.iter() {
+            assert_eq!(clipped.len(), case.clipped.len());
+            for (name, gradient) in &clipped {
                 oracle::agree(&oracle::values(gradient), &case.clipped[name], name);
             }
         }

@@ -259,7 +259,7 @@ impl Optimizer {
         }
         let leaves = self.rule.leaves();
         let mut taken = Vec::new();
-        for (name, gradient) in gradients.iter() {
+        for (name, gradient) in gradients {
             let gpu = Gpu::of(&gradient.device()).filter(|_| gradient.dtype() == DType::F32);
             let is_new = self.parameters.get(name).is_none_or(|parameter| parameter.steps == 0);
             let Some(gpu) = gpu.filter(|_| is_new) else { continue };

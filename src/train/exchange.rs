@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use super::StepGradients;
-use crate::memory::{Gradients, Statistics};
+use crate::memory::Statistics;
 use crate::parallel::{BatchNormOver, Member, Part};
 
 impl StepGradients {
@@ -22,7 +22,7 @@ impl StepGradients {
         if member.ranks() == 1 {
             return self;
         }
-        let Self { gradients, statistics, losses, centres } = self;
+        let Self { mut gradients, statistics, losses, centres } = self;
         let heads = centres.len();
         let (sums, normalizers) = losses.into_parts();
         let (statistics, is_given) = match over {
@@ -45,7 +45,6 @@ impl StepGradients {
             let each = values.into_iter().enumerate();
             each.filter_map(|(head, value)| Some((head.to_string(), value?)))
         };
-        let mut gradients = gradients.into_map();
         let mut added_up = member.sum_given(&mut gradients);
         let all = gradients.into_iter().map(named(Of::Gradient));
         let all = all.chain(given.into_iter().map(named(Of::Statistic)));
@@ -62,7 +61,7 @@ impl StepGradients {
         let statistics = take(Of::Statistic);
         added_up.append(&mut take(Of::Gradient));
         Self {
-            gradients: Gradients::from(added_up),
+            gradients: added_up,
             statistics: if statistics.is_empty() { own } else { statistics },
             losses: super::LossSums::of_parts(by_head(take(Of::Loss)), normalizers),
             centres: by_head(take(Of::Centres)),

@@ -89,12 +89,9 @@ impl Updater {
             return Ok(Assessed(Err(NotFinite::Gradient { of })));
         }
         // A map that overflows in fp16 may leave loss and gradients finite: ReLU makes 0 of −∞.
-        if self.loss_scale.is_some() {
-            let mut moving = Gradients::default();
-            statistics.iter().for_each(|(key, value)| moving.add(key, value.clone()));
-            if !norm_of_all(column, "statistics", &moving)?.is_finite() {
-                return Ok(Assessed(Err(NotFinite::Statistics)));
-            }
+        if self.loss_scale.is_some() && !norm_of_all(column, "statistics", &statistics)?.is_finite()
+        {
+            return Ok(Assessed(Err(NotFinite::Statistics)));
         }
         // A failed allocation shows where something is read, and statistics are not.
         let read = statistics.values().cloned();
@@ -158,7 +155,7 @@ impl Updater {
     ) -> Assessed {
         let StepGradients { gradients, statistics, losses, centres } = found;
         let (losses, normalizers) = losses.together();
-        let all = gradients.iter().map(|(_, gradient)| gradient.clone()).collect();
+        let all = gradients.values().cloned().collect();
         let decided = gpu.step_factor(all, losses, self.clip_norm, before, row.exchange());
         // It follows from all gradients and losses; statistics are not read.
         let follows = gpu.tensor(&decided, [decided.len()]);
@@ -166,7 +163,7 @@ impl Updater {
         check_allocated(made).unwrap_or_else(|out_of_memory| out_of_memory.throw());
         fault::check();
         let reading = gpu.begin_read(&decided);
-        let names = gradients.iter().map(|(name, _)| name.to_owned()).collect();
+        let names = gradients.keys().cloned().collect();
         let losses =
             StepLosses::OnGpu(super::step_losses::Outcome { decided, reading, normalizers, names });
         let (loss_scale, clip) = (1.0, 1.0);
@@ -206,7 +203,7 @@ impl Updater {
             return Ok(());
         }
         if let Some(ema) = &mut self.ema {
-            ema.make_ready(gradients.iter().map(|(name, _)| name))?;
+            ema.make_ready(gradients.keys().map(String::as_str))?;
         }
         #[cfg(feature = "cuda")]
         self.optimizer.make_ready(gradients)?;
@@ -368,7 +365,9 @@ impl CheckedGradients {
     pub fn into_parts(self) -> Result<(Gradients, Vec<HeadLoss>), TrainError> {
         let factor = 1.0 / self.loss_scale;
         let losses = self.losses.wait()?.unwrap_or_else(|LeftOut { .. }| Vec::new());
-        Ok((self.gradients.map(|gradient| scaled(gradient, factor)), losses))
+        let gradients = self.gradients.into_iter();
+        let gradients = gradients.map(|(name, gradient)| (name, scaled(gradient, factor)));
+        Ok((gradients.collect(), losses))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Device, Tensor};
 use trainer::build::resolve_device;
-use trainer::memory::Gradients;
+use trainer::memory::{Gradients, add_gradient};
 use trainer::ops::gpu::{Buffer, Factor, Gpu, Moving};
 use trainer::optim::{
     AdamConfig, AdamWConfig, Optimizer, OptimizerConfig, SgdConfig, Update, norm,
@@ -60,7 +60,7 @@ fn gradients(step: u64, device: &Device) -> Gradients {
     for (place, length) in lengths().into_iter().enumerate() {
         let seed = place as u64;
         let values = away(length, 11 + seed, 1000 * (step + 1) + seed, device);
-        gradients.add(&name(place), values);
+        gradients.insert(name(place), values);
     }
     gradients
 }
@@ -76,7 +76,7 @@ enum Decides {
 fn decided(gradients: &Gradients, losses: &[f32], device: &Device) -> Buffer {
     let gpu = Gpu::of(device).expect("a GPU");
     let losses = Tensor::from_data(losses, device);
-    let gradients = gradients.iter().map(|(_, each)| each.clone()).collect();
+    let gradients = gradients.values().cloned().collect();
     gpu.step_factor(gradients, Some(losses), Some(20.0), None, None)
 }
 
@@ -199,9 +199,9 @@ fn a_step_with_a_number_that_is_not_finite_changes_nothing() {
     let gpu = Gpu::of(&device).expect("a GPU");
     let mut broken = gradients(1, &device);
     let last = lengths().len() - 1;
-    broken.add(&name(last), Tensor::<1>::full([lengths()[last]], f32::NAN, &device));
+    add_gradient(&mut broken, &name(last), Tensor::<1>::full([lengths()[last]], f32::NAN, &device));
     let sound = gradients(1, &device);
-    let all = |of: &Gradients| of.iter().map(|(_, each)| each.clone()).collect::<Vec<_>>();
+    let all = |of: &Gradients| of.values().cloned().collect::<Vec<_>>();
     let after = |before: &Buffer| gpu.step_factor(all(&sound), None, None, Some(before), None);
     let refused = decided(&sound, &[0.1, f32::NAN], &device);
     let cases = [
@@ -243,8 +243,8 @@ fn norms_of_many_gradients_are_exact_and_name_the_broken_ones() {
     let (gpu, cpu) = (resolve_device("cuda").expect("a GPU"), Device::flex());
     let (ours, theirs) = (gradients(0, &gpu), gradients(0, &cpu));
     let exact: f64 = theirs
-        .iter()
-        .flat_map(|(_, gradient)| values(gradient.clone()))
+        .values()
+        .flat_map(|gradient| values(gradient.clone()))
         .map(|value| f64::from(value) * f64::from(value))
         .sum();
     let found = norm(&ours).expect("a norm");
@@ -253,7 +253,7 @@ fn norms_of_many_gradients_are_exact_and_name_the_broken_ones() {
     let mut broken = gradients(0, &gpu);
     for place in [4, 35] {
         let length = lengths()[place];
-        broken.add(&name(place), Tensor::<1>::full([length], f32::INFINITY, &gpu));
+        add_gradient(&mut broken, &name(place), Tensor::<1>::full([length], f32::INFINITY, &gpu));
     }
     assert_eq!(norm(&broken).expect("a norm").non_finite, [name(4), name(35)]);
 }

@@ -28,10 +28,10 @@ fn narrow_step(network: &Network, oracle: &Oracle, precision: Precision) -> (Cha
         let gradient = (sigmoid(logits) - targets(DType::F32)).mul_scalar(scale / count);
         gradient.cast(numbers)
     });
-    found.result.gradients = found.result.gradients.map(|gradient| {
+    for gradient in found.result.gradients.values_mut() {
         assert_eq!(gradient.dtype(), precision.parameters());
-        gradient.cast(DType::F32).div_scalar(scale)
-    });
+        *gradient = gradient.clone().cast(DType::F32).div_scalar(scale);
+    }
     (chain, found)
 }
 

@@ -144,7 +144,7 @@ pub fn broken_off(why: impl FnOnce() -> String) {
 
 /// What notes the end of the backward pass of the module which is called `name` in the one under
 /// way; `None` without a record.
-pub(crate) fn backward_note(name: &dyn fmt::Display) -> Option<impl Fn() + Send + Clone + use<>> {
+pub(crate) fn backward_note(name: &dyn fmt::Display) -> Option<impl Fn() + Send + use<>> {
     let place = |recorder: &mut Recorder| {
         (recorder.inside.len() + 1, format!("{} after backward", recorder.path(&name.to_string())))
     };

@@ -78,14 +78,7 @@ impl Item {
         let away = std::mem::replace(&mut self.state().away, Away::Back);
         let bytes = match away {
             Away::Host(bytes) => Ok(bytes),
-            Away::Disk(slot) => {
-                let mut bytes = self.form.room();
-                slot.read(&mut bytes).map(|()| bytes)
-            }
-            Away::Failed(error) => Err(error),
-            Away::Leaving | Away::Back => {
-                Err(OffloadError::Thread("it was asked for before it was moved".to_owned()))
-            }
+            away => self.bytes(&away, "it was asked for before it was moved"),
         };
         let outcome = bytes.and_then(|bytes| make(bytes, &self.form));
         let mut state = self.state();
@@ -100,19 +93,20 @@ impl Item {
     /// What it holds, flat; before anyone has asked for it to come back.
     pub fn read(&self) -> Result<TensorData, OffloadError> {
         let state = self.wait(|state| !matches!(state.away, Away::Leaving));
-        let bytes = match &state.away {
-            Away::Host(bytes) => bytes.clone(),
+        Ok(self.form.data(self.bytes(&state.away, "what is on its way back was read")?))
+    }
+
+    /// A copy of its bytes, which are `away`; `otherwise` says what is wrong where they are not.
+    fn bytes(&self, away: &Away, otherwise: &str) -> Result<Bytes, OffloadError> {
+        match away {
+            Away::Host(bytes) => Ok(bytes.clone()),
             Away::Disk(slot) => {
                 let mut bytes = self.form.room();
-                slot.read(&mut bytes)?;
-                bytes
+                slot.read(&mut bytes).map(|()| bytes)
             }
-            Away::Failed(error) => return Err(error.clone()),
-            Away::Leaving | Away::Back => {
-                return Err(OffloadError::Thread("what is on its way back was read".to_owned()));
-            }
-        };
-        Ok(self.form.data(bytes))
+            Away::Failed(error) => Err(error.clone()),
+            Away::Leaving | Away::Back => Err(OffloadError::Thread(otherwise.to_owned())),
+        }
     }
 
     /// What its bytes mean.

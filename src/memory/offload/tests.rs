@@ -5,7 +5,7 @@ use super::*;
 use crate::choice::NoSettings;
 use crate::memory::{
     Activation, Chain, CheckpointPlan, DiskOffloadConfig, Gradients, Keep, Parameter, Pass, Saved,
-    Schedule, Stage, Statistics, executor,
+    Schedule, Stage, Statistics, add_gradient, executor,
 };
 use crate::parallel::Part;
 
@@ -47,7 +47,7 @@ impl Stage for Curve {
     ) -> Option<Activation> {
         let Kept { input, .. } = *saved.open::<Kept>(&self.name);
         let gradient = gradient.into_map();
-        gradients.add(&self.name, (gradient.clone() * input.clone()).sum());
+        add_gradient(gradients, &self.name, (gradient.clone() * input.clone()).sum());
         let slope = input.mul_scalar(2.0) + self.scale.clone().reshape([1, 1, 1, 1]);
         Some(Activation::Map(gradient * slope))
     }

@@ -173,13 +173,13 @@ impl TradeOff {
         let stages = stages.to_vec();
         let mut all = Self { solver, root, groups, stages, speed: *speed, segments: Vec::new() };
         if !all.exact() {
-            let trees = numbers(all.stages.len()).map(|segments| all.equal_segments(segments));
-            all.segments = trees
-                .map(|tree| {
-                    let (peak, seconds) = all.run(&tree);
-                    (peak, seconds, tree)
-                })
-                .collect();
+            let count = all.stages.len();
+            let run = |segments: usize| {
+                let tree = CheckpointPlan::segments(&equal(count, segments));
+                let (peak, seconds) = all.run(&tree);
+                (peak, seconds, tree)
+            };
+            all.segments = numbers(count).map(run).collect();
         }
         all
     }
@@ -194,7 +194,8 @@ impl TradeOff {
 
     /// The fastest way whose peak is at most `budget` bytes; `None` where there is none.
     pub fn within(&self, budget: u64) -> Option<CheckpointPlan> {
-        let fits = |point: &Point| self.standing() + point.need <= budget;
+        let standing = self.solver.surroundings.standing;
+        let fits = |point: &Point| standing + point.need <= budget;
         let fastest = self.root.iter().rposition(fits);
         // What groups cost is not exactly what stages do, and needs are rounded up.
         let near = fastest.map_or(0, |place| (place + NEAR).min(self.root.len() - 1));
@@ -244,14 +245,6 @@ impl TradeOff {
         let schedule = Schedule::of_plan(tree, self.stages.len(), micros);
         let taken = simulate(&schedule, &self.stages, &self.solver.surroundings, &self.speed);
         (taken.peak, taken.seconds / micros as f64)
-    }
-
-    fn equal_segments(&self, segments: usize) -> CheckpointPlan {
-        CheckpointPlan::segments(&equal(self.stages.len(), segments))
-    }
-
-    fn standing(&self) -> u64 {
-        self.solver.surroundings.standing
     }
 
     /// The tree of groups `tree`, the first of which is `group`, as one of stages.
@@ -363,6 +356,23 @@ impl Solver {
         }
     }
 
+    /// The parts that a checkpoint leaves of `part`: the stages behind the first `count`, and these again.
+    fn parts(&self, part: Part, count: usize) -> [Part; 2] {
+        let (aside, flowing) = match self.stages[part.first].checkpoint {
+            0 => (part, 0),
+            _ => (Part { held: false, roomy: false, ..part }, self.own(part)),
+        };
+        let middle = part.first + count;
+        // Held only where it still lies in memory that was held to begin with.
+        let (mut held, mut roomy) = (flowing == 0, part.roomy);
+        for stage in &self.stages[part.first..middle] {
+            held &= stage.output_in_input && roomy;
+            roomy = true;
+        }
+        let behind = Part { first: middle, last: part.last, held, roomy: true };
+        [behind, Part { last: middle - 1, ..aside }]
+    }
+
     fn checkpoint(&mut self, part: Part, count: usize, best: &mut Best) {
         let (first, own, given) = (part.first, self.own(part), self.given(part.last));
         let copy = self.stages[first].checkpoint;
@@ -381,15 +391,7 @@ impl Solver {
             roomy = true;
             seconds += self.forward[stage];
         }
-        // Held only where it still lies in memory that was held to begin with.
-        let middle = first + count;
-        let held = flowing == 0;
-        let later = self.solve(Part { first: middle, last: part.last, held, roomy: true });
-        let again = match copy {
-            0 => Part { last: middle - 1, ..part },
-            _ => Part { first, last: middle - 1, held: false, roomy: false },
-        };
-        let again = self.solve(again);
+        let [later, again] = self.parts(part, count).map(|part| self.solve(part));
         let (mut at, mut against) = (0, 0);
         let mut least = need.max(later[0].need + aside).max(again[0].need);
         loop {
@@ -423,24 +425,12 @@ impl Solver {
                 CheckpointPlan::Keep { offload: false, rest }
             }
             Choice::Checkpoint { count, later, again } => {
-                let (aside, flowing) = match self.stages[part.first].checkpoint {
-                    0 => (part, 0),
-                    _ => (Part { held: false, roomy: false, ..part }, self.own(part)),
-                };
-                let middle = part.first + count;
-                let mut held = flowing == 0;
-                let mut roomy = part.roomy;
-                for stage in &self.stages[part.first..middle] {
-                    held &= stage.output_in_input && roomy;
-                    roomy = true;
-                }
-                let behind = Part { first: middle, last: part.last, held, roomy: true };
-                let again_part = Part { last: middle - 1, ..aside };
+                let [behind, first] = self.parts(part, count);
                 CheckpointPlan::Checkpoint {
                     count,
                     offload: false,
                     later: Box::new(self.tree(behind, later)),
-                    again: Box::new(self.tree(again_part, again)),
+                    again: Box::new(self.tree(first, again)),
                 }
             }
         }

@@ -9,7 +9,7 @@ use super::{Back, Layout, Prepared, Program, Run, Value, Values};
 use crate::memory::offload::OffloadTensor;
 use crate::memory::{
     Activation, Bucket, BucketMember, Gradients, Keep, Parameter, Pass, Purpose, Saved, Stage,
-    Statistics,
+    Statistics, add_gradient,
 };
 use crate::model::Norm;
 use crate::model::fuse::StagePadding;
@@ -109,7 +109,7 @@ impl<P: Program> ProgramStage<P> {
         let all = tables.gradients(kernels, room);
         for (all, bucket) in all.iter().zip(&self.buckets) {
             if let Some(bucket) = bucket {
-                gradients.add(bucket.key(), kernels.gpu().tensor(all, [all.len()]));
+                add_gradient(gradients, bucket.key(), kernels.gpu().tensor(all, [all.len()]));
             }
         }
     }

@@ -9,7 +9,7 @@ use super::ops::ParameterOf;
 use super::{Join, Layer, Ops};
 use crate::memory::measure::{again, ended};
 use crate::memory::{
-    Activation, ActivationShape, Gradients, Pass, Purpose, Statistics, fault, module,
+    Activation, ActivationShape, Gradients, Pass, Purpose, Statistics, add_gradient, fault, module,
 };
 use crate::ops::{
     self, MatmulPrecision, Window, avg_pool, bias_gradient, biased, convolution,
@@ -112,9 +112,9 @@ impl<'a> TensorOps<'a> {
 
     /// The gradients of a matmul's parameters.
     fn add_gradients(&mut self, layer: &str, of_weight: Tensor<1>, of_bias: Option<Tensor<1>>) {
-        self.gradients.add(&format!("{layer}.weight"), of_weight);
+        add_gradient(self.gradients, &format!("{layer}.weight"), of_weight);
         if let Some(of_bias) = of_bias {
-            self.gradients.add(&format!("{layer}.bias"), of_bias);
+            add_gradient(self.gradients, &format!("{layer}.bias"), of_bias);
         }
     }
 
@@ -297,7 +297,7 @@ impl Ops for TensorOps<'_> {
         asked: bool,
         layers: impl FnOnce(&mut Self, Activation) -> Activation,
     ) -> (Activation, Tape) {
-        let input = if asked { input.into_leaf() } else { input.into_constant() };
+        let input = input.into_autodiff(asked);
         self.leaves = Some(Vec::new());
         // The statistics of the batch were reported when it ran first.
         let output = again(|| layers(self, input.clone()));
@@ -310,7 +310,7 @@ impl Ops for TensorOps<'_> {
         let mut found = inner_product_of(output, gradient).backward();
         for (name, leaf) in leaves {
             if let Some(gradient) = leaf.grad_remove(&mut found) {
-                self.gradients.add(&name, gradient);
+                add_gradient(self.gradients, &name, gradient);
             }
         }
         asked.then(|| input.gradient(&mut found))

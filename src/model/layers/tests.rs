@@ -116,7 +116,7 @@ fn every_trained_parameter_gets_a_gradient_of_its_size() {
         let chain = chain(&network);
         let gradients = train(&chain).gradients;
         let trained: Vec<_> = chain.parameters().into_iter().filter(|p| p.trained).collect();
-        assert_eq!(gradients.iter().count(), trained.len());
+        assert_eq!(gradients.len(), trained.len());
         for parameter in trained {
             let gradient = gradients.get(&parameter.name).expect("a gradient");
             assert_eq!(gradient.dims(), parameter.value.dims(), "{}", parameter.name);
