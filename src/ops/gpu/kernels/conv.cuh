@@ -148,43 +148,22 @@ struct gathered {
     // `shared` takes 3·STAGE bytes, aligned to 1,024 where WARPGROUPS.
     template <int MI, int NJ>
     __device__ __forceinline__ void run(float (&acc)[MI][NJ][4], unsigned char* shared) {
+        int count = steps();
+        start();
+        auto fetch_tile = [&](unsigned char* stage, int k) { fetch(stage, k); };
         if constexpr (NARROW) {
             float halves[2][NJ][4];
             clear(halves);
             int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-            steps_of(shared, [](u32) {},
-                     [&](u32 a) { multiply_rows<2, NJ>(halves, a, a + 8192, (warp >> 1) * 32, 0, lane, warp & 1); });
+            auto multiply = [&](u32 a, int) { multiply_rows<2, NJ>(halves, a, a + 8192, (warp >> 1) * 32, 0, lane, warp & 1); };
+            each_tile<STAGE, true>(count, shared, fetch_tile, [](u32) {}, multiply);
             add_halves(acc, halves, (float*)shared);
-        } else {
+        } else if constexpr (WARPGROUPS) {
             auto begin = [&](u32 a) { begin_rows<TN>(acc, a, a + 8192); };
-            if constexpr (WARPGROUPS) steps_of(shared, begin, [&](u32) { finish_product(acc); });
-            else steps_of(shared, [](u32) {}, begin);
+            each_tile<STAGE, true>(count, shared, fetch_tile, begin, [&](u32, int) { finish_product(acc); });
+        } else {
+            each_tile<STAGE, true>(count, shared, fetch_tile, [](u32) {}, [&](u32 a, int) { begin_rows<TN>(acc, a, a + 8192); });
         }
-    }
-    // Fetches two tiles ahead; `begin` and `finish` get each tile before and after the fetch.
-    template <class Begin, class Finish>
-    __device__ __forceinline__ void steps_of(unsigned char* shared, Begin begin, Finish finish) {
-        int count = steps();
-        start();
-#pragma unroll
-        for (int k = 0; k < 2; k++) {
-            if (k < count) fetch(shared + k * STAGE, k);
-            commit_copies();
-        }
-        int now = 0, next = 2;
-        for (int k = 0; k < count; k++) {
-            wait_copies<1>();
-            publish_tiles();
-            __syncthreads();
-            u32 a = shared_address(shared + now * STAGE);
-            begin(a);
-            if (k + 2 < count) fetch(shared + next * STAGE, k + 2);
-            commit_copies();
-            finish(a);
-            now = now == 2 ? 0 : now + 1;
-            next = next == 2 ? 0 : next + 1;
-        }
-        wait_copies<0>();
     }
 };
 

@@ -109,26 +109,13 @@ conv_backward_weight(const E* __restrict__ x, const E* __restrict__ dy, float* _
     constexpr int MI = form::MI, NJ = form::NJ;
     float acc[form::PRODUCTS][NJ][4], sums[MI][NJ][4];
     clear(acc);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        if (i < steps) fetch(shared + i * STAGE, i);
-        commit_copies();
-    }
-    int now = 0, next = 2;
-    for (int i = 0; i < steps; i++) {
-        wait_copies<1>();
-        publish_tiles();
-        __syncthreads();
-        u32 a = shared_address(shared + now * STAGE);
+    auto begin_product = [&](u32 a) {
         if constexpr (form::GROUPS) form::begin(acc, a, a + A);
-        if (i + 2 < steps) fetch(shared + next * STAGE, i + 2);
-        commit_copies();
+    };
+    each_tile<STAGE, true>(steps, shared, fetch, begin_product, [&](u32 a, int) {
         if constexpr (!form::GROUPS) form::begin(acc, a, a + A);
         finish_product(acc);
-        now = now == 2 ? 0 : now + 1;
-        next = next == 2 ? 0 : next + 1;
-    }
-    wait_copies<0>();
+    });
     form::add_up(sums, acc, shared);
     float* split = ws + (long long)blockIdx.y * v.out * width_k;
 #pragma unroll

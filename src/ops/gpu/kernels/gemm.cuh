@@ -270,6 +270,31 @@ __device__ __forceinline__ void publish_tiles() {
 #endif
 }
 
+// Goes over `count` tiles in three stages of STAGE bytes each: `fetch(stage, k)` begins to copy tile k, two tiles ahead; `begin` and
+// `finish` get each tile before and after the fetch. PUBLISHED: threads write to tiles, or warpgroups multiply them.
+template <int STAGE, bool PUBLISHED, class Fetch, class Begin, class Finish>
+__device__ __forceinline__ void each_tile(int count, unsigned char* shared, Fetch fetch, Begin begin, Finish finish) {
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        if (k < count) fetch(shared + k * STAGE, k);
+        commit_copies();
+    }
+    int now = 0, next = 2;
+    for (int k = 0; k < count; k++) {
+        wait_copies<1>();
+        if constexpr (PUBLISHED) publish_tiles();
+        __syncthreads();
+        u32 a = shared_address(shared + now * STAGE);
+        begin(a);
+        if (k + 2 < count) fetch(shared + next * STAGE, k + 2);
+        commit_copies();
+        finish(a, k);
+        now = now == 2 ? 0 : now + 1;
+        next = next == 2 ? 0 : next + 1;
+    }
+    wait_copies<0>();
+}
+
 // The V results of group s in row h·8 of row tile i.
 template <int MI, int NJ>
 __device__ __forceinline__ void results(const float (&acc)[MI][NJ][4], int i, int h, int s, float* f) {

@@ -31,28 +31,15 @@ layer_forward(const E* __restrict__ x, const float* __restrict__ scale, const fl
         auto q = first + (int)(threadIdx.x >> 2) + i * 64;
         g.image[i] = 0, g.y[i] = q < rows ? 0 : -(1 << 30), g.x[i] = (int)(q < rows ? q : 0);
     }
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wm = warp & 3, wn = warp >> 2, count = g.steps();
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wm = warp & 3, wn = warp >> 2;
     float acc[2][TN / 16][4];
     clear(acc);
     g.start();
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-        if (k < count) g.fetch(shared + k * STAGE, k);
-        commit_copies();
-    }
-    int now = 0, next = 2;
-    for (int k = 0; k < count; k++) {
-        wait_copies<1>();
-        __syncthreads();
-        if (k + 2 < count) g.fetch(shared + next * STAGE, k + 2);
-        commit_copies();
-        u32 a = shared_address(shared + now * STAGE);
-        multiply_rows_normed<2, TN / 16>(acc, a, a + 8192, wm * 32, wn * (TN / 2), lane, scale, shift,
-                                         vector + k * K_TILE, vector + s.channels);
-        now = now == 2 ? 0 : now + 1;
-        next = next == 2 ? 0 : next + 1;
-    }
-    wait_copies<0>();
+    auto fetch = [&](unsigned char* stage, int k) { g.fetch(stage, k); };
+    each_tile<STAGE, false>(g.steps(), shared, fetch, [](u32) {}, [&](u32 a, int k) {
+        multiply_rows_normed<2, TN / 16>(acc, a, a + 8192, wm * 32, wn * (TN / 2), lane, scale, shift, vector + k * K_TILE,
+                                         vector + s.channels);
+    });
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
