@@ -35,11 +35,7 @@ channel_statistics(const float* __restrict__ part, float* __restrict__ mean, flo
         }
     }
 #pragma unroll
-    for (int mask = 8; mask <= 16; mask <<= 1) {
-        moments other = {__shfl_down_sync(~0u, m.count, mask), __shfl_down_sync(~0u, m.mean, mask),
-                         __shfl_down_sync(~0u, m.deviations, mask)};
-        m = combine(m, other);
-    }
+    for (int mask = 8; mask <= 16; mask <<= 1) m = combine_down(m, mask);
     if (lane < 8) {
         shared[warp][lane][0] = m.count;
         shared[warp][lane][1] = m.mean;
@@ -50,11 +46,7 @@ channel_statistics(const float* __restrict__ part, float* __restrict__ mean, flo
     c = blockIdx.x * 8 + warp;
     m = {shared[lane][warp][0], shared[lane][warp][1], shared[lane][warp][2]};
 #pragma unroll
-    for (int mask = 1; mask <= 16; mask <<= 1) {
-        moments other = {__shfl_down_sync(~0u, m.count, mask), __shfl_down_sync(~0u, m.mean, mask),
-                         __shfl_down_sync(~0u, m.deviations, mask)};
-        m = combine(m, other);
-    }
+    for (int mask = 1; mask <= 16; mask <<= 1) m = combine_down(m, mask);
 #if SYNCED
     if (c >= s.channels) return;
     float values[3] = {__shfl_sync(~0u, m.count, 0), __shfl_sync(~0u, m.mean, 0), __shfl_sync(~0u, m.deviations, 0)};

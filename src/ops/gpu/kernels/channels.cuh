@@ -11,6 +11,13 @@ __device__ __forceinline__ moments combine(const moments& a, const moments& b) {
     return {count, fmaf(delta, share, a.mean), a.deviations + b.deviations + delta * delta * a.count * share};
 }
 
+// Combined with those of the lane `down` lanes further on.
+__device__ __forceinline__ moments combine_down(const moments& m, int down) {
+    moments other = {__shfl_down_sync(~0u, m.count, down), __shfl_down_sync(~0u, m.mean, down),
+                     __shfl_down_sync(~0u, m.deviations, down)};
+    return combine(m, other);
+}
+
 // From sums of v − shift and (v − shift)² over `count` values.
 __device__ __forceinline__ moments moments_of(float count, float shift, float sum, float squares) {
     if (count == 0.f) return {0.f, 0.f, 0.f};
@@ -159,11 +166,7 @@ __device__ __forceinline__ void write_moments(const gathered_moments& g, float* 
     for (int e = 0; e < V; e++) {
         moments m = moments_of(g.count, g.shift[e], g.sum[e], g.squares[e]);
 #pragma unroll
-        for (int mask = 8; mask <= 16; mask <<= 1) {
-            moments other = {__shfl_down_sync(~0u, m.count, mask), __shfl_down_sync(~0u, m.mean, mask),
-                             __shfl_down_sync(~0u, m.deviations, mask)};
-            m = combine(m, other);
-        }
+        for (int mask = 8; mask <= 16; mask <<= 1) m = combine_down(m, mask);
         if (lane < 8) {
             float* at = shared + ((warp * 8 + lane) * V + e) * 3;
             at[0] = m.count;

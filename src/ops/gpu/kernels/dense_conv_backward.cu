@@ -77,12 +77,7 @@ dense_conv_backward(const E* __restrict__ Sx, const E* __restrict__ X, const flo
             bulk_copy(weights + at, (const unsigned char*)packed + at, WEIGHTS / 3, loaded);
         }
     }
-    if (threadIdx.x < STAGES) {
-        bar_init(full + 8 * threadIdx.x, 128);
-        bar_init(empty + 8 * threadIdx.x, 128);
-    }
-    publish();
-    __syncthreads();
+    begin_ring<STAGES>(full, 128, 128);
     int group = warpgroup_index() - 1;
     if (group < 0) {
         fewer_registers<88>();

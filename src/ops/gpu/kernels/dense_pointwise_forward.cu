@@ -176,9 +176,7 @@ dense_pointwise_forward(const E* __restrict__ x, const E* __restrict__ packed, E
     OF_IMAGE(part, gridDim.x * (2 * OUT + 1));
     u32 base = shared_address(shared), full = base, empty = base + 8 * MAX_STAGES;
     dense_pointwise_forward_plan plan(base, s);
-    if (threadIdx.x < MAX_STAGES) bar_init(full + 8 * threadIdx.x, COPIERS + 1), bar_init(empty + 8 * threadIdx.x, WARPS);
-    publish();
-    __syncthreads();
+    begin_ring<MAX_STAGES>(full, COPIERS + 1, WARPS);
     int group = warpgroup_index();
     if (group == GROUPS) {
         if constexpr (GATHERS) fewer_registers<72>();

@@ -31,6 +31,18 @@ __device__ __forceinline__ void bulk_copy(u32 shared, const void* global, u32 by
 // What a thread has written to shared memory is seen by products and copies that begin after this.
 __device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// Begins a ring of STAGES stages, by all threads of a block: from `full` on a barrier for each that `writers` threads arrive at when it
+// is written, and behind these one that `readers` arrive at when it has been read.
+template <int STAGES>
+__device__ __forceinline__ void begin_ring(u32 full, int writers, int readers) {
+    if (threadIdx.x < STAGES) {
+        bar_init(full + 8 * threadIdx.x, writers);
+        bar_init(full + 8 * (STAGES + threadIdx.x), readers);
+    }
+    publish();
+    __syncthreads();
+}
+
 // A matrix in shared memory without swizzle, in pieces of 8 rows of 16 bytes (128 bytes side by side). K-major: `lead` bytes from 8
 // elements of K to the next 8, `stride` from 8 rows to the next 8. MN-major: `lead` bytes from 8 elements of K to the next, `stride`
 // from 8 of M or N to the next.

@@ -51,13 +51,7 @@ struct ring {
 
     // By all threads, after the rows have been written by any.
     static __device__ __forceinline__ void begin(unsigned char* shared) {
-        u32 full = shared_address(shared);
-        if (threadIdx.x < RING_STAGES) {
-            bar_init(full + 8 * threadIdx.x, COPIERS);
-            bar_init(full + 8 * (RING_STAGES + threadIdx.x), MULTIPLIERS / 32);
-        }
-        publish();
-        __syncthreads();
+        begin_ring<RING_STAGES>(shared_address(shared), COPIERS, MULTIPLIERS / 32);
     }
 
     // By the threads that copy. `map`: where it is not null, the results' own elements there (`ld_map` a row, at their places) follow as

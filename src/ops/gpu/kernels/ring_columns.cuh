@@ -26,13 +26,7 @@ struct ring_columns {
     long long begin, end;
 
     static __device__ __forceinline__ void start(unsigned char* shared) {
-        u32 full = shared_address(shared);
-        if (threadIdx.x < RING_STAGES) {
-            bar_init(full + 8 * threadIdx.x, COPIERS);
-            bar_init(full + 8 * (RING_STAGES + threadIdx.x), MULTIPLIERS / 32);
-        }
-        publish();
-        __syncthreads();
+        begin_ring<RING_STAGES>(shared_address(shared), COPIERS, MULTIPLIERS / 32);
     }
     __device__ __forceinline__ int steps() const { return (int)((end - begin + 63) / 64); }
 

@@ -17,11 +17,7 @@ row_statistics(const float* __restrict__ part, float* __restrict__ mean, float* 
         all = combine(all, moments{count, at[0], at[1]});
     }
 #pragma unroll
-    for (int down = 16; down >= 1; down >>= 1) {
-        moments other = {__shfl_down_sync(~0u, all.count, down), __shfl_down_sync(~0u, all.mean, down),
-                         __shfl_down_sync(~0u, all.deviations, down)};
-        all = combine(all, other);
-    }
+    for (int down = 16; down >= 1; down >>= 1) all = combine_down(all, down);
     if (lane == 0) {
         mean[group] = all.mean;
         variance[group] = all.deviations / all.count;

@@ -212,9 +212,7 @@ split_product(const float* __restrict__ a, const float* __restrict__ b, float* _
     extern __shared__ __align__(1024) unsigned char shared[];
     require_shared(SHARED_BYTES);
     u32 ring = shared_address(shared), full = ring + STAGES * STAGE, empty = full + 8 * STAGES;
-    if (threadIdx.x < STAGES) bar_init(full + 8 * threadIdx.x, 128), bar_init(empty + 8 * threadIdx.x, 8);
-    publish();
-    __syncthreads();
+    begin_ring<STAGES>(full, 128, 8);
     if (warpgroup_index() >= 2) {
         fewer_registers<88>();
         produce(b, s, shared, full, empty);
