@@ -30,8 +30,6 @@ channel_sums(const float* __restrict__ part, const float* __restrict__ gamma, fl
         if (leader) all_dbeta[c] = all[0], all_dgamma[c] = all[1];
         return;
     }
-#else
-    constexpr const unsigned long long* table = nullptr;
 #endif
-    put_sums(s.sums, c, sum, gamma, dgamma, dbeta, s1, s2, table);
+    put_sums(s.sums, c, sum, gamma, dgamma, dbeta, s1, s2, NORM_SUMS_TABLE);
 }

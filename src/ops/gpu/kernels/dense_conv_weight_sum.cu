@@ -23,11 +23,8 @@ dense_conv_weight_sum(const float* __restrict__ part, float* __restrict__ dw, co
 #else
     constexpr int OF_NORM = 32;
     if (blockIdx.x < OF_NORM) {
-#if !SYNCED
-        constexpr const unsigned long long* table = nullptr;
-#endif
         float2 sum = sum_rows<4, 4>(left, s.rows, 128, blockIdx.x * 4);
-        put_sums(s.sums, blockIdx.x * 4 + (threadIdx.x >> 5), sum, gamma, dgamma, dbeta, s1, s2, table);
+        put_sums(s.sums, blockIdx.x * 4 + (threadIdx.x >> 5), sum, gamma, dgamma, dbeta, s1, s2, NORM_SUMS_TABLE);
         return;
     }
     int block = blockIdx.x - OF_NORM;

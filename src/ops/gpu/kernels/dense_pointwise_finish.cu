@@ -24,13 +24,10 @@ dense_pointwise_finish(const float* __restrict__ ws, float* __restrict__ dw, con
 #else
     int of_norm = (s.channels + 7) / 8, c = blockIdx.x - of_norm;
     if (c < 0) {
-#if !SYNCED
-        constexpr const unsigned long long* table = nullptr;
-#endif
         // Channels that are complete come first: other cards wait for them.
         int first = (of_norm - 1 - (int)blockIdx.x) * 8;
         float2 sum = sum_rows<8, 8>(part, max(s.splits, s.last), s.channels, first);
-        if (first + warp < s.channels) put_sums(s.sums, first + warp, sum, gamma, dgamma, dbeta, s1, s2, table);
+        if (first + warp < s.channels) put_sums(s.sums, first + warp, sum, gamma, dgamma, dbeta, s1, s2, NORM_SUMS_TABLE);
         return;
     }
 #endif

@@ -4,6 +4,12 @@
 // SYNCED = 1 (header exchange.cuh in front of this one): dbeta and dgamma are those of this card's pixels, and so are s1 and s2 of the
 // first `own` channels, to which other norms have yet to add. Those of the channels behind are complete, and become the sums over all cards.
 
+#if SYNCED
+#define NORM_SUMS_TABLE table
+#else
+#define NORM_SUMS_TABLE nullptr
+#endif
+
 struct norm_sums {
     int accumulate, own;
 #if SYNCED
