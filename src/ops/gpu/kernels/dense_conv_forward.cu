@@ -117,13 +117,16 @@ dense_conv_forward(const E* __restrict__ x, const E* __restrict__ packed, E* __r
         }
         int group = (t - PRODUCERS) >> 7, warp = (t >> 5) & 3, lane = t & 31, stage = 0, phase = 0;
         bool first = true;
-        float origin[8] = {}, sum[8] = {}, squares[8] = {}, seen = 0.f;
+        float origin[8], sum[8], squares[8], seen = 0.f;
+#pragma unroll
+        for (int e = 0; e < 8; e++) origin[e] = sum[e] = squares[e] = 0.f;
         bar_wait(loaded, 0);
         u64 w = plain_descriptor(shared_address(weights), OUTPUT * 16, 128);
         for (int tile = blockIdx.x; tile < count; tile += gridDim.x) {
             tile_place at(tile, across, down);
             u64 a = plain_descriptor(shared_address(tiles + stage * TILE_BYTES) + group * 128, CHUNK_BYTES, PITCH * 16);
-            float c[16] = {};
+            float c[16];
+            clear(c);
             bar_wait(full + 8 * stage, phase);
             settle(c);
             begin_products();
