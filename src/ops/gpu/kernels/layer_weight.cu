@@ -35,7 +35,7 @@ layer_weight(const E* __restrict__ x, const float* __restrict__ scale, const flo
     u32 ld_a = s.ld_y / V, ld_b = s.ld_x / V, at_a = (u32)(begin + ra) * ld_a + o / V, at_b = (u32)(begin + rb) * ld_b + c / V;
     int left_a = o < s.out ? (int)(end - begin) - ra : 0, left_b = c < s.channels ? (int)(end - begin) - rb : 0;
     u32 to_a = column_offset<TM>(ra, ca), to_b = A + column_offset<TN>(rb, cb);
-    auto fetch = [&](unsigned char* stage, int) {
+    auto fetch = [&](unsigned char* stage) {
         u32 base = shared_address(stage);
 #pragma unroll
         for (int i = 0; i < PIXELS / RA; i++)
@@ -47,10 +47,24 @@ layer_weight(const E* __restrict__ x, const float* __restrict__ scale, const flo
     };
     float acc[MI][NJ][4];
     clear(acc);
-    // Pixels beyond the end are zeros in dy, whatever the norm makes of them in x.
-    each_tile<STAGE, false>(steps, shared, fetch, [](u32) {}, [&](u32 a, int) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        if (i < steps) fetch(shared + i * STAGE);
+        commit_copies();
+    }
+    int now = 0, next = 2;
+    for (int i = 0; i < steps; i++) {
+        wait_copies<1>();
+        __syncthreads();
+        if (i + 2 < steps) fetch(shared + next * STAGE);
+        commit_copies();
+        u32 a = shared_address(shared + now * STAGE);
+        // Pixels beyond the end are zeros in dy, whatever the norm makes of them in x.
         multiply_columns_normed<MI, NJ, TM, TN>(acc, a, a + A, wm * (TM / 4), wn * (TN / 2), lane, a_of, b_of);
-    });
+        now = now == 2 ? 0 : now + 1;
+        next = next == 2 ? 0 : next + 1;
+    }
+    wait_copies<0>();
     float* split = ws + (long long)blockIdx.y * s.out * s.channels;
 #pragma unroll
     for (int i = 0; i < MI; i++)
