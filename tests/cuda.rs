@@ -11,7 +11,7 @@ use trainer::memory::{
     Precision, Purpose, Schedule, StageSpec, Statistics, executor,
 };
 use trainer::model::{DensenetConfig, ModelConfig, Network, Norm};
-use trainer::ops::gpu::{Buffer, Gpu, Kernel, Sizes, Storage};
+use trainer::ops::gpu::{Buffer, Gpu, Kernel, Sizes};
 use trainer::parallel::Part;
 
 #[path = "cuda/ahead.rs"]
@@ -69,7 +69,7 @@ fn a_kernel_works_on_slices_of_tensors_and_burn_goes_on_with_what_it_wrote() {
     let device = resolve_device("cuda").expect("a GPU");
     let gpu = Gpu::of(&device).expect("a GPU");
     for (storage, name, tolerance) in
-        [(Storage::F32, "float", 1e-6), (Storage::Bf16, "__nv_bfloat16", 1e-2)]
+        [(DType::F32, "float", 1e-6), (DType::BF16, "__nv_bfloat16", 1e-2)]
     {
         let text = include_str!("cuda/affine_relu.cu");
         let kernel = Kernel::new("affine_relu", 256, &[("STORAGE", &name)], &[text]);
@@ -77,8 +77,7 @@ fn a_kernel_works_on_slices_of_tensors_and_burn_goes_on_with_what_it_wrote() {
         let map = |device: &Device| wave([pixels, all], 0.7, device).mul_scalar(3.0);
         let scale = |device: &Device| wave([channels], 0.3, device).add_scalar(1.0);
         let shift = |device: &Device| wave([channels], 0.9, device);
-        let dtype = if storage == Storage::F32 { DType::F32 } else { DType::BF16 };
-        let block = Buffer::of_tensor(map(&device).cast(dtype)); // queued work comes first
+        let block = Buffer::of_tensor(map(&device).cast(storage)); // queued work comes first
         let out = gpu.empty(pixels * channels, storage);
         let sizes = Sizes::new().int(pixels).int(channels).int(all).int(channels);
         let (gamma, beta) = (Buffer::of_tensor(scale(&device)), Buffer::of_tensor(shift(&device)));
@@ -105,7 +104,7 @@ fn launching_costs_the_host_a_few_microseconds() {
     let gpu = Gpu::of(&device).expect("a GPU");
     let text = include_str!("cuda/affine_relu.cu");
     let kernel = Kernel::new("affine_relu", 256, &[("STORAGE", &"float")], &[text]);
-    let (x, out) = (gpu.upload(&[1.0; 256]), gpu.empty(256, Storage::F32));
+    let (x, out) = (gpu.upload(&[1.0; 256]), gpu.empty(256, DType::F32));
     let sizes = Sizes::new().int(1).int(256).int(256).int(256);
     let round = |count: usize| {
         let start = std::time::Instant::now();
@@ -128,7 +127,7 @@ fn launching_costs_the_host_a_few_microseconds() {
     println!("buffer to tensor and back {:?}", start.elapsed() / 1000);
     let start = std::time::Instant::now();
     for _ in 0..1000 {
-        std::hint::black_box(gpu.empty(1 << 20, Storage::F32));
+        std::hint::black_box(gpu.empty(1 << 20, DType::F32));
     }
     println!("an allocation {:?}", start.elapsed() / 1000);
 }

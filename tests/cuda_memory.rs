@@ -8,11 +8,11 @@ mod harm;
 
 use std::path::Path;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use trainer::build::{Bench, resolve_device};
 use trainer::memory::measure::{Meter, PeakKind, mark, record};
 use trainer::memory::{OutOfMemory, check_allocated};
-use trainer::ops::gpu::{Buffer, Gpu, Storage};
+use trainer::ops::gpu::{Buffer, Gpu};
 use trainer::plan::Plan;
 
 const MIB: u64 = 1 << 20;
@@ -29,7 +29,7 @@ fn live_and_peak_are_those_of_buffers_of_known_size() {
     let meter = Meter::open(&device);
     let before = meter.read();
     println!("at the beginning: {before:?}");
-    let buffer = |mebibytes: usize| gpu.empty(mebibytes << 18, Storage::F32);
+    let buffer = |mebibytes: usize| gpu.empty(mebibytes << 18, DType::F32);
     let kept = buffer(64);
     let since = |bytes: Option<u64>| bytes.expect("is known") - before.live.expect("is known");
     // Kernels' sizes stay in small buffers.
@@ -71,7 +71,7 @@ fn ballast(gpu: &Gpu, spare: usize) -> Vec<Buffer> {
     let mut small = Vec::new();
     for elements in [4 << 20, 64 << 10] {
         loop {
-            let chunk = gpu.empty(elements, Storage::F32);
+            let chunk = gpu.empty(elements, DType::F32);
             if gpu.check(std::slice::from_ref(&chunk)).is_err() {
                 break;
             }
@@ -87,7 +87,7 @@ fn ballast(gpu: &Gpu, spare: usize) -> Vec<Buffer> {
 fn chunks_until_full(gpu: &Gpu) -> Vec<Buffer> {
     let mut held = Vec::new();
     loop {
-        let chunk = gpu.empty(64 << 20, Storage::F32);
+        let chunk = gpu.empty(64 << 20, DType::F32);
         if let Err(text) = gpu.check(std::slice::from_ref(&chunk)) {
             let told = OutOfMemory::in_text(&text).expect("is about memory");
             println!("{} chunks, then: {told}", held.len());

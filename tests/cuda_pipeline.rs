@@ -9,13 +9,11 @@ mod cards;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use trainer::build::{Bench, resolve_device};
 use trainer::data::Targets;
 use trainer::memory::fault::strike_rank_after;
-use trainer::ops::gpu::{
-    Element, Exchanges, Gpu, Kernels, MessageShape, OfChannels, Rows, Storage,
-};
+use trainer::ops::gpu::{Element, Exchanges, Gpu, Kernels, MessageShape, OfChannels, Rows};
 use trainer::plan::Plan;
 use trainer::train::Images;
 
@@ -292,7 +290,7 @@ fn a_message_that_leaves_late_comes_as_it_was_sent() {
     let [from, to] = [0, 1].map(|rank| exchanges.side(rank));
     let kernels = Kernels::shared(gpus[0].clone(), Element::F32);
     let shape = |length: usize| MessageShape {
-        rows: Rows { rows: 1, length, storage: Storage::F32 },
+        rows: Rows { rows: 1, length, storage: DType::F32 },
         of_channels: OfChannels::default(),
     };
     let (long, short) = (shape(LENGTH), shape(64));

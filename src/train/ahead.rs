@@ -81,18 +81,18 @@ mod gpu {
     use std::sync::mpsc::{Receiver, sync_channel};
     use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-    use burn::tensor::{Bytes, Device, Tensor, bf16};
+    use burn::tensor::{Bytes, DType, Device, Tensor, bf16};
     use rayon::prelude::*;
 
     use super::BatchPart;
     use crate::memory::Precision;
     use crate::memory::offload::Worker;
-    use crate::ops::gpu::{Buffer, Gpu, Storage, Uploads};
+    use crate::ops::gpu::{Buffer, Gpu, Uploads};
 
     /// What copies to a GPU.
     pub(super) struct Side {
         gpu: Gpu,
-        storage: Storage,
+        storage: DType,
         uploads: Uploads,
         worker: Worker,
         sent: Mutex<Option<Sent>>,
@@ -114,8 +114,8 @@ mod gpu {
         pub fn new(device: &Device, precision: Precision) -> Option<Self> {
             let gpu = Gpu::of(device)?;
             let storage = match precision {
-                Precision::Bf16 => Storage::Bf16,
-                _ => Storage::F32,
+                Precision::Bf16 => DType::BF16,
+                _ => DType::F32,
             };
             let (uploads, worker) = (Uploads::new(&gpu).ok()?, Worker::start("images").ok()?);
             let (sent, most) = (Mutex::default(), AtomicUsize::default());
@@ -141,11 +141,11 @@ mod gpu {
             let (tell, done) = sync_channel(1);
             self.worker.give(move || {
                 let mut staged = staged.lock().unwrap_or_else(PoisonError::into_inner);
-                if staged.len() < most * storage.bytes() {
-                    *staged = Bytes::from_elems(vec![0_u8; most * storage.bytes()]);
+                if staged.len() < most * storage.size() {
+                    *staged = Bytes::from_elems(vec![0_u8; most * storage.size()]);
                     uploads.pin(&mut staged);
                 }
-                let bytes = &mut staged[..length * storage.bytes()];
+                let bytes = &mut staged[..length * storage.size()];
                 put_in_a_row(&to_send.batch.images[to_send.images], storage, bytes);
                 drop(to_send.batch);
                 // Nobody may want to know any more.
@@ -172,9 +172,9 @@ mod gpu {
     const THREADS: usize = 4;
 
     /// Writes the values of all images into `bytes`, one image behind the other.
-    fn put_in_a_row(images: &[Vec<f32>], storage: Storage, bytes: &mut [u8]) {
+    fn put_in_a_row(images: &[Vec<f32>], storage: DType, bytes: &mut [u8]) {
         let write = |image: &[f32], row: &mut [u8]| match storage {
-            Storage::Bf16 => {
+            DType::BF16 => {
                 let numbers = row.as_chunks_mut().0.iter_mut().zip(image);
                 numbers.for_each(|(to, value)| *to = bf16::from_f32(*value).to_ne_bytes());
             }

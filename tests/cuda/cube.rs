@@ -7,7 +7,7 @@ use burn::tensor::{DType, Tensor, bf16};
 use burn_cubecl::cubecl;
 use burn_cubecl::cubecl::prelude::*;
 use trainer::build::resolve_device;
-use trainer::ops::gpu::{Buffer, Gpu, Kernel, Sizes, Storage};
+use trainer::ops::gpu::{Buffer, Gpu, Kernel, Sizes};
 
 use super::{noise, values};
 
@@ -95,7 +95,7 @@ fn a_cube_kernel_writes_the_bits_that_cuda_writes() {
         let vector = |seed| Buffer::of_tensor(noise::<1>([channels], seed, &device));
         let (scale, shift) = (vector(3), vector(4));
         let empty = || {
-            let out = gpu.empty(pixels * stride, Storage::Bf16);
+            let out = gpu.empty(pixels * stride, DType::BF16);
             let zeros: Tensor<1> = gpu.tensor(&out, [out.len()]).zeros_like();
             Buffer::of_tensor(zeros)
         };

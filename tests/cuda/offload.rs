@@ -18,8 +18,8 @@ use trainer::ops::gpu::{Downloads, Identity, Uploads};
 use trainer::parallel::Part;
 
 use super::{
-    Activation, Buffer, Chain, Device, Gpu, Schedule, StageSpec, Storage, Tensor, chain, densenet,
-    executor, network, noise, resolve_device, values,
+    Activation, Buffer, Chain, Device, Gpu, Schedule, StageSpec, Tensor, chain, densenet, executor,
+    network, noise, resolve_device, values,
 };
 
 fn host() -> Store {
@@ -159,7 +159,7 @@ fn kept(chain: &Chain, images: &Tensor<4>) -> Vec<Buffer> {
 }
 
 fn bytes(buffers: &[Buffer]) -> usize {
-    buffers.iter().map(|buffer| buffer.len() * buffer.storage().bytes()).sum()
+    buffers.iter().map(|buffer| buffer.len() * buffer.storage().size()).sum()
 }
 
 /// The median of some seconds of it.
@@ -191,7 +191,7 @@ fn measure(device: &Device, batch: usize, side: usize, dense_layers: DenseLayers
     let (moved, copies) = {
         let (downloads, uploads) = (Downloads::new(&gpu), Uploads::new(&gpu).expect("a stream"));
         let buffers = kept(&chain, &images[0]);
-        let sizes: Vec<(usize, Storage)> =
+        let sizes: Vec<(usize, DType)> =
             buffers.iter().map(|buffer| (buffer.len(), buffer.storage())).collect();
         let moved = bytes(&buffers);
         let copies = time(&gpu, || {

@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, Weak};
 
+use burn::tensor::DType;
+
 use super::item::{Away, Item};
 use super::tensor::{Form, Values};
 use super::{OffloadError, Shelf};
-use crate::ops::gpu::{Buffer, Downloads, Gpu, Identity, Storage, Uploads};
+use crate::ops::gpu::{Buffer, Downloads, Gpu, Identity, Uploads};
 
 /// What a shelf knows of the GPU.
 #[derive(Debug, Default)]
@@ -93,7 +95,7 @@ impl Shelf {
         };
         let (ours, others): (Vec<_>, Vec<_>) =
             wanted.into_iter().partition(|item| size(item).is_some());
-        let sizes: Vec<(Gpu, usize, Storage)> = ours.iter().filter_map(size).collect();
+        let sizes: Vec<(Gpu, usize, DType)> = ours.iter().filter_map(size).collect();
         let Some((gpu, ..)) = sizes.first() else { return Ok(others) };
         // Its memory may still be taken there, and would be a second time.
         ours.iter().try_for_each(|item| item.wait_until_left())?;

@@ -39,7 +39,7 @@ pub(super) enum Form {
     Data(Vec<usize>, DType),
     /// Elements on a GPU.
     #[cfg(feature = "cuda")]
-    Buffer(Gpu, crate::ops::gpu::Storage, usize),
+    Buffer(Gpu, DType, usize),
 }
 
 impl OffloadTensor<'_> {
@@ -120,7 +120,7 @@ impl Form {
         let (length, dtype) = match self {
             Self::Data(shape, dtype) => (shape.iter().product::<usize>(), *dtype),
             #[cfg(feature = "cuda")]
-            Self::Buffer(_, storage, length) => (*length, storage.dtype()),
+            Self::Buffer(_, storage, length) => (*length, *storage),
         };
         TensorData::from_bytes(bytes, [length], dtype)
     }
@@ -130,7 +130,7 @@ impl Form {
         let (count, size) = match self {
             Self::Data(shape, dtype) => (shape.iter().product(), dtype.size()),
             #[cfg(feature = "cuda")]
-            Self::Buffer(_, storage, length) => (*length, storage.bytes()),
+            Self::Buffer(_, storage, length) => (*length, storage.size()),
         };
         match size {
             8 => Bytes::from_elems(vec![0_u64; count]),

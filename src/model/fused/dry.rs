@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use burn::tensor::DType;
+
 use super::layout::{NORMS, WEIGHTS};
 use super::{Back, Layout, Prepared, Program, Records, Run, Value, Values};
 use crate::memory::{
@@ -14,8 +16,7 @@ use crate::memory::{
 use crate::model::Norm;
 use crate::model::fuse::{StagePadding, StageParameters};
 use crate::ops::gpu::{
-    Buffer, ChannelStats, DeviceMap, DryGpu, Gpu, Images, Kernel, Kernels, Over, Storage, Synced,
-    Work,
+    Buffer, ChannelStats, DeviceMap, DryGpu, Gpu, Images, Kernel, Kernels, Over, Synced, Work,
 };
 #[cfg(test)]
 use crate::ops::gpu::{Exchange, ExchangedSums};
@@ -137,7 +138,7 @@ impl<P: Program> DryProgram<P> {
         let (storage, length) = (self.prepared.kernels.storage(), self.shape.iter().product());
         match given {
             // Nothing is copied.
-            Some(memory) if memory.bytes() == (length * storage.bytes()) as u64 => {
+            Some(memory) if memory.bytes() == (length * storage.size()) as u64 => {
                 let buffer = Buffer::dry(memory, storage, length);
                 Value::Images(Images { buffer, shape: self.shape })
             }
@@ -257,8 +258,8 @@ impl<P: Program> DryStage for DryProgram<P> {
             return Rc::new(self.prepared.input(self.shape));
         }
         let storage = self.prepared.kernels.storage();
-        let bytes = || bytes_in_rows(self.shape, storage.bytes());
-        let rounded = || (storage != Storage::F32).then(|| self.dry.allocator().take(bytes()));
+        let bytes = || bytes_in_rows(self.shape, storage.size());
+        let rounded = || (storage != DType::F32).then(|| self.dry.allocator().take(bytes()));
         Rc::new(Given(images.or_else(rounded)))
     }
 
@@ -328,8 +329,8 @@ fn value(flow: DryFlow) -> Value {
         Err(other) => {
             let memory = other.downcast::<DryBuffer>();
             let memory = memory.unwrap_or_else(|_| panic!("a stage was given what is no memory"));
-            let length = memory.bytes() as usize / Storage::F32.bytes();
-            Value::Features(Buffer::dry(Rc::unwrap_or_clone(memory), Storage::F32, length))
+            let length = memory.bytes() as usize / DType::F32.size();
+            Value::Features(Buffer::dry(Rc::unwrap_or_clone(memory), DType::F32, length))
         }
     }
 }

@@ -66,7 +66,7 @@ impl<P: Program> ProgramStage<P> {
             other if P::TAKES_IMAGES => {
                 let map = other.into_map();
                 let shape = map.dims();
-                let buffer = Buffer::of_tensor(map.cast(self.prepared.kernels.storage().dtype()));
+                let buffer = Buffer::of_tensor(map.cast(self.prepared.kernels.storage()));
                 (Value::Images(Images { buffer, shape }), None)
             }
             other => {

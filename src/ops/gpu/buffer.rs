@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::Storage;
+use burn::tensor::DType;
+
 #[cfg(feature = "cuda")]
 use super::cuda::DeviceMemory;
 use crate::memory::DryBuffer;
@@ -15,7 +16,7 @@ const ALIGNMENT: usize = 16;
 #[derive(Debug, Clone)]
 pub struct Buffer {
     pub(super) memory: Memory,
-    storage: Storage,
+    storage: DType,
     length: usize,
 }
 
@@ -30,12 +31,12 @@ pub(super) enum Memory {
 }
 
 impl Buffer {
-    pub(super) fn new(memory: Memory, storage: Storage, length: usize) -> Self {
+    pub(super) fn new(memory: Memory, storage: DType, length: usize) -> Self {
         Self { memory, storage, length }
     }
 
     /// `length` elements of a dry run in this memory.
-    pub fn dry(memory: DryBuffer, storage: Storage, length: usize) -> Self {
+    pub fn dry(memory: DryBuffer, storage: DType, length: usize) -> Self {
         Self::new(Memory::Dry(memory), storage, length)
     }
 
@@ -81,7 +82,7 @@ impl Buffer {
     }
 
     /// The type of its elements.
-    pub fn storage(&self) -> Storage {
+    pub fn storage(&self) -> DType {
         self.storage
     }
 
@@ -98,7 +99,7 @@ impl Buffer {
     pub fn range(&self, range: Range<usize>) -> Self {
         let fits = range.start <= range.end && range.end <= self.length;
         assert!(fits, "{range:?} of {}", self.length);
-        let bytes = self.storage.bytes();
+        let bytes = self.storage.size();
         let aligned = (range.start * bytes).is_multiple_of(ALIGNMENT);
         assert!(aligned, "{range:?} is not aligned to {ALIGNMENT} bytes");
         let memory = match &self.memory {

@@ -39,44 +39,11 @@ impl Element {
     }
 
     /// How its numbers lie in memory.
-    pub fn storage(self) -> Storage {
+    pub fn storage(self) -> DType {
         match self {
-            Self::F32 | Self::Tf32 => Storage::F32,
-            Self::Bf16 => Storage::Bf16,
-            Self::F16 => Storage::F16,
-        }
-    }
-}
-
-/// The type of a buffer's elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Storage {
-    /// 32-bit floating point.
-    F32,
-    /// bfloat16.
-    Bf16,
-    /// IEEE half precision.
-    F16,
-    /// 32-bit integers.
-    U32,
-}
-
-impl Storage {
-    /// Bytes of one element.
-    pub fn bytes(self) -> usize {
-        match self {
-            Self::F32 | Self::U32 => 4,
-            Self::Bf16 | Self::F16 => 2,
-        }
-    }
-
-    /// What Burn calls it.
-    pub fn dtype(self) -> DType {
-        match self {
-            Self::F32 => DType::F32,
+            Self::F32 | Self::Tf32 => DType::F32,
             Self::Bf16 => DType::BF16,
             Self::F16 => DType::F16,
-            Self::U32 => DType::U32,
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use burn::tensor::DType;
+
 #[cfg(feature = "cuda")]
 use super::cuda::Cuda;
-use super::{Buffer, ChannelsLast, DryGpu, Kernel, Storage};
+use super::{Buffer, ChannelsLast, DryGpu, Kernel};
 
 /// A GPU: its memory and its stream of work. One of a dry run has neither, and takes note of what it
 /// is asked for.
@@ -60,7 +62,7 @@ impl Argument for Buffer {
     }
 
     fn bytes(&self) -> usize {
-        self.len() * self.storage().bytes()
+        self.len() * self.storage().size()
     }
 }
 
@@ -70,7 +72,7 @@ impl Argument for ChannelsLast {
     }
 
     fn bytes(&self) -> usize {
-        self.pixels() * self.channels() * self.buffer().storage().bytes()
+        self.pixels() * self.channels() * self.buffer().storage().size()
     }
 }
 
@@ -102,7 +104,7 @@ impl Gpu {
     }
 
     /// Room for `length` elements, whose values are whatever was there before.
-    pub fn empty(&self, length: usize, storage: Storage) -> Buffer {
+    pub fn empty(&self, length: usize, storage: DType) -> Buffer {
         let bytes = bytes(length, storage);
         match &self.0 {
             #[cfg(feature = "cuda")]
@@ -112,7 +114,7 @@ impl Gpu {
     }
 
     /// The same for a pass of a fused stage: in the arena of the current thread, where it has one with room.
-    pub fn empty_in_pass(&self, length: usize, storage: Storage) -> Buffer {
+    pub fn empty_in_pass(&self, length: usize, storage: DType) -> Buffer {
         match &self.0 {
             #[cfg(feature = "cuda")]
             Backend::Cuda(cuda) => {
@@ -128,7 +130,7 @@ impl Gpu {
 
     /// Room for `length` 32-bit numbers.
     pub fn floats(&self, length: usize) -> Buffer {
-        self.empty(length, Storage::F32)
+        self.empty(length, DType::F32)
     }
 
     /// A buffer with these integers.
@@ -144,9 +146,9 @@ impl Gpu {
             Backend::Cuda(cuda) => {
                 let bytes: Vec<u8> =
                     make().as_ref().iter().flat_map(|value| value.to_ne_bytes()).collect();
-                cuda.upload(&bytes, Storage::U32, length)
+                cuda.upload(&bytes, DType::U32, length)
             }
-            Backend::Dry(_) => self.empty(length, Storage::U32),
+            Backend::Dry(_) => self.empty(length, DType::U32),
         }
     }
 
@@ -221,8 +223,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Bytes of the memory of so many elements. A kernel may be given a buffer it has no use for; allocators have no empty ones.
-pub(super) fn bytes(length: usize, storage: Storage) -> usize {
-    (length * storage.bytes()).max(16)
+pub(super) fn bytes(length: usize, storage: DType) -> usize {
+    (length * storage.size()).max(16)
 }
 
 /// The last argument of a kernel: a structure of 32-bit fields.

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use burn::tensor::DType;
+
 use super::channels_last::{Affine, ChannelsLast, Over};
 use super::gpu::lock;
-use super::{Buffer, Element, Gpu, Kernel, Sizes, Storage};
+use super::{Buffer, Element, Gpu, Kernel, Sizes};
 
 /// As PyTorch has it.
 pub(super) const EPSILON: f32 = 1e-5;
@@ -46,12 +48,16 @@ macro_rules! entry {
     ($name:literal, $threads:literal, [$($header:ident),*]) => {
         $crate::ops::gpu::kernels::entry!($name, $threads, 0, [$($header),*])
     };
-    ($name:literal, $threads:literal, $shared:expr, [$($header:ident),*]) => {
+    ($name:literal, $threads:literal, $shared:expr, [$($header:ident),*]) => {{
+        const HEADERS: &[&str] = &[$($crate::ops::gpu::kernels::$header),*];
+        $crate::ops::gpu::kernels::entry!($name, $threads, $shared, HEADERS)
+    }};
+    ($name:literal, $threads:literal, $shared:expr, $headers:expr) => {
         $crate::ops::gpu::kernels::Entry {
             name: $name,
             threads: $threads,
             shared: $shared,
-            headers: &[$($crate::ops::gpu::kernels::$header),*],
+            headers: $headers,
             text: include_str!(concat!(
                 env!("CARGO_MANIFEST_DIR"),
                 "/src/ops/gpu/kernels/",
@@ -150,7 +156,7 @@ impl Kernels {
     }
 
     /// How the elements that they compute with lie in memory.
-    pub fn storage(&self) -> Storage {
+    pub fn storage(&self) -> DType {
         self.element.storage()
     }
 
@@ -161,7 +167,7 @@ impl Kernels {
 
     /// Whether kernels written for Hopper can be launched: they take 2-byte elements.
     pub(super) fn hopper(&self) -> bool {
-        self.hopper && self.element.storage().bytes() == 2
+        self.hopper && self.element.storage().size() == 2
     }
 
     /// Whether those can that multiply 32-bit numbers as three bfloat16 parts.
@@ -176,7 +182,7 @@ impl Kernels {
 
     /// How many elements 16 bytes are.
     pub(super) fn vector(&self) -> usize {
-        16 / self.element.storage().bytes()
+        16 / self.element.storage().size()
     }
 
     /// Room for a map.
@@ -191,11 +197,11 @@ impl Kernels {
 
     /// Room for 32-bit numbers.
     pub(super) fn floats(&self, length: usize) -> Buffer {
-        self.empty(length, Storage::F32)
+        self.empty(length, DType::F32)
     }
 
     /// Room for elements of some type. That of a pass ([`Kernels::of_a_pass`]) lies where the step's placement has it.
-    pub(super) fn empty(&self, length: usize, storage: Storage) -> Buffer {
+    pub(super) fn empty(&self, length: usize, storage: DType) -> Buffer {
         match self.pass {
             Some(_) => self.gpu.empty_in_pass(length, storage),
             None => self.gpu.empty(length, storage),

@@ -106,16 +106,13 @@ impl DeviceMap {
             Backend::Dry(_) => {
                 let [batch, channels, height, width] = images.shape;
                 let pixels = batch * height * width;
-                // Images of one channel are in this order already.
-                let data = match channels == 1 {
-                    true => ChannelsLast::new(images.buffer, pixels, channels),
+                let buffer = match channels == 1 {
+                    // They are in this order already.
+                    true => images.buffer,
                     // A tensor of Burn's.
-                    false => {
-                        let length = pixels * channels;
-                        let buffer = kernels.gpu.empty(length, kernels.element.storage());
-                        ChannelsLast::new(buffer, pixels, channels)
-                    }
+                    false => kernels.gpu.empty(pixels * channels, kernels.element.storage()),
                 };
+                let data = ChannelsLast::new(buffer, pixels, channels);
                 Self::new(kernels, data, [batch, height, width])
             }
         }

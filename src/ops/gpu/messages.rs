@@ -17,13 +17,15 @@ use std::sync::{Condvar, Mutex};
 #[cfg(feature = "cuda")]
 use std::time::Duration;
 
+use burn::tensor::DType;
+
 #[cfg(feature = "cuda")]
 use super::cuda::{Outgoing, Peers, let_reach};
 #[cfg(feature = "cuda")]
 use super::exchange::fails;
 use super::gpu::lock;
 use super::kernels::EXCHANGE;
-use super::{Buffer, ChannelsLast, Exchange, Gpu, Kernel, Sizes, Storage};
+use super::{Buffer, ChannelsLast, Exchange, Gpu, Kernel, Sizes};
 
 /// Numbers of 32 bits of an array begin at multiples of so many.
 const ALIGNED: usize = 4;
@@ -48,7 +50,7 @@ pub struct Rows {
     /// Elements of one.
     pub length: usize,
     /// What they lie in.
-    pub storage: Storage,
+    pub storage: DType,
 }
 
 /// Arrays of 32-bit numbers that go with the rows of a message: what is known of each channel of a map.
@@ -175,7 +177,7 @@ impl Rows {
 
     /// Where one begins every `stride` elements.
     fn every(&self, stride: usize) -> PitchedRows {
-        let bytes = |elements: usize| elements * self.storage.bytes();
+        let bytes = |elements: usize| elements * self.storage.size();
         PitchedRows { rows: self.rows, bytes: bytes(self.length), pitch: bytes(stride) }
     }
 }
@@ -184,7 +186,7 @@ impl MessageShape {
     /// Bytes of one row and pitch of each part, in memory with so much room: the rows, and each of the arrays.
     fn parts(&self, stride: usize) -> impl Iterator<Item = PitchedRows> {
         let OfChannels { arrays, length } = self.of_channels;
-        let array = Rows { rows: 1, length, storage: Storage::F32 }.every(length);
+        let array = Rows { rows: 1, length, storage: DType::F32 }.every(length);
         std::iter::once(self.rows.every(stride)).chain(std::iter::repeat_n(array, arrays))
     }
 
@@ -532,7 +534,7 @@ mod tests {
     }
 
     fn shape(rows: usize, length: usize, arrays: usize) -> MessageShape {
-        let rows = Rows { rows, length, storage: Storage::Bf16 };
+        let rows = Rows { rows, length, storage: DType::BF16 };
         MessageShape { rows, of_channels: OfChannels { arrays, length } }
     }
 

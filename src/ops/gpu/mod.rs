@@ -78,7 +78,7 @@ pub use cuda::{
 };
 pub use dropout::dropout_mask;
 pub use dry::{DryGpu, Work};
-pub use element::{Element, Storage};
+pub use element::Element;
 pub use exchange::{Exchange, ExchangedSums, Exchanges, MOST_CARDS, Synced};
 pub use gather::Padding;
 pub use given::{Given, MOST_ROOM};

@@ -84,7 +84,7 @@ impl Norm2d {
 
     /// Blocks of an element-wise kernel.
     fn spans(&self, rows: &MapRows) -> usize {
-        let bytes = rows.count * rows.length * self.kernels.element.storage().bytes();
+        let bytes = rows.count * rows.length * self.kernels.element.storage().size();
         blocks(bytes, SPAN_BYTES)
     }
 

@@ -1,5 +1,7 @@
 //! 7×7 convolution with stride 2, BatchNorm, ReLU and 3×3 max-pooling with stride 2.
 
+use burn::tensor::DType;
+
 use super::channels_last::{Affine, ChannelStats, ChannelsLast, Over, Partials};
 use super::exchange::{Synced, pixels_of_all};
 use super::gpu::Arguments;
@@ -7,7 +9,7 @@ use super::kernels::{Entry, Kernels, blocks, entry};
 use super::layer::ParameterGradients;
 use super::norm::NormBuffers;
 use super::weights::Packed;
-use super::{Buffer, Sizes, Storage};
+use super::{Buffer, Sizes};
 use crate::ops::{Window, group_count};
 
 const STEM_FORWARD: Entry = entry!("stem_forward", 128, [TILES, CHANNELS, GEMM, STEM]);
@@ -77,7 +79,7 @@ impl Kernels {
         let [batch, _, height, width] = images.shape;
         let [out_height, out_width] = images.convolved();
         let (pixels, batch) = (batch * out_height * out_width, batch / over.images());
-        let tile_channels = if self.element.storage() == Storage::F32 { 32 } else { 64 };
+        let tile_channels = if self.element.storage() == DType::F32 { 32 } else { 64 };
         let [tiles_y, tiles_x] = [blocks(out_height, 8), blocks(out_width, 16)];
         let rows = (batch * tiles_y * tiles_x).min(4 * self.multiprocessors_for(over));
         let out = ChannelsLast::new(self.elements(pixels * output), pixels, output);
@@ -103,7 +105,7 @@ impl Kernels {
         let batch = images.shape[0];
         let ([height, width], [out_height, out_width]) = (images.convolved(), images.pooled());
         let channels = convolved.channels();
-        let index = self.empty(batch * out_height * out_width * channels / 8, Storage::U32);
+        let index = self.empty(batch * out_height * out_width * channels / 8, DType::U32);
         let (over, batch) = (affine.over, batch / affine.over.images());
         let groups = blocks(batch * out_height * blocks(out_width, 4), 32);
         let rows = groups.min(blocks(8 * self.multiprocessors, over.images()));
@@ -133,7 +135,7 @@ impl Kernels {
         let ([out_height, out_width], [pooled_height, pooled_width]) =
             (images.convolved(), images.pooled());
         let channels = convolved.channels();
-        let tile_height = if self.element.storage() == Storage::F32 { 2 } else { 4 };
+        let tile_height = if self.element.storage() == DType::F32 { 2 } else { 4 };
         let [tiles_y, tiles_x] = [blocks(out_height, tile_height), blocks(out_width, 16)];
         let rows = (batch * tiles_y * tiles_x).min(self.multiprocessors_for(over));
         let columns = blocks(channels, 64);

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use burn::tensor::DType;
+
 use super::array::Array;
 use crate::memory::Pass;
 use crate::memory::{DryAllocator, DryBuffer, Target};
 use crate::ops::Window;
 use crate::ops::gpu::{
-    Buffer, Conv2d, DryGpu, Element, Gpu, Kernel, Kernels, Nchw, Norm2d, NormStatistics, Storage,
+    Buffer, Conv2d, DryGpu, Element, Gpu, Kernel, Kernels, Nchw, Norm2d, NormStatistics,
     dropout_mask,
 };
 
@@ -17,7 +19,7 @@ pub(super) struct Convolver {
     dry: Arc<DryGpu>,
     kernels: Kernels,
     /// Of activations.
-    storage: Storage,
+    storage: DType,
     /// Whether weights are held in 32 bits and rounded for each product.
     rounds_weights: bool,
 }
@@ -120,7 +122,7 @@ impl Convolver {
 
     /// A parameter, whose memory is counted elsewhere.
     fn no_memory(&self, length: usize) -> Buffer {
-        Buffer::dry(DryAllocator::default().take(0), Storage::F32, length)
+        Buffer::dry(DryAllocator::default().take(0), DType::F32, length)
     }
 
     /// A dropout mask as it is made: in 32 bits.

@@ -365,7 +365,7 @@ impl DryOps {
         let (images, element) = (value.shape[0], self.arrays.element);
         let each = value.elements() / images;
         let made = self.arrays.gpu.as_ref().map(|gpu| gpu.mask(images, each));
-        let made = made.filter(|made| made.storage().bytes() as u64 > element);
+        let made = made.filter(|made| made.storage().size() as u64 > element);
         let mask = self.zeros(&value.shape);
         drop(made);
         self.multiply(value, mask)

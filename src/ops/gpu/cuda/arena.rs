@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use burn::backend::StreamId;
+use burn::tensor::DType;
 use burn_cubecl::cubecl::server::{BufferBinding, Handle};
 
 use super::Cuda;
 use crate::memory::Placement;
 use crate::ops::gpu::arena::Parts;
 use crate::ops::gpu::gpu::{bytes, lock};
-use crate::ops::gpu::{Buffer, Gpu, Storage};
+use crate::ops::gpu::{Buffer, Gpu};
 
 /// Memory of a card for the passes that one stream's threads launch. A part is taken again as soon as it is given back: what was
 /// launched with it runs before whatever is launched later.
@@ -76,11 +77,11 @@ impl Arena {
     pub(in crate::ops::gpu) fn take(
         self: &Arc<Self>,
         length: usize,
-        storage: Storage,
+        storage: DType,
     ) -> Option<Buffer> {
         let begin = lock(&self.parts).take(bytes(length, storage) as u64)?;
         let part = Part { arena: Arc::clone(self), begin };
-        let behind = self.bytes - begin - (length * storage.bytes()) as u64;
+        let behind = self.bytes - begin - (length * storage.size()) as u64;
         Some(Buffer::in_arena(part, [begin, behind], storage, length))
     }
 }
@@ -103,7 +104,7 @@ impl Gpu {
         let bytes = placement.bytes;
         let memory = self.client().memory_dedicated_allocation((), |()| {
             let memory = self.client().empty(bytes as usize);
-            Buffer::on_device(memory, Storage::F32, bytes as usize / Storage::F32.bytes())
+            Buffer::on_device(memory, DType::F32, bytes as usize / DType::F32.size())
         });
         self.check(std::slice::from_ref(&memory))?;
         let parts = Mutex::new(Parts::new(placement.clone()));

@@ -13,8 +13,8 @@ use cubecl_cuda::CudaRuntime;
 use cubecl_server::runtime::Runtime;
 
 use super::arena::Part;
+use crate::ops::gpu::Buffer;
 use crate::ops::gpu::buffer::Memory;
-use crate::ops::gpu::{Buffer, Storage};
 
 /// A part of an allocation of CubeCL's.
 #[derive(Debug, Clone)]
@@ -85,16 +85,16 @@ impl PartialEq for Identity {
 }
 
 impl Buffer {
-    pub(super) fn on_device(handle: Handle, storage: Storage, length: usize) -> Self {
+    pub(super) fn on_device(handle: Handle, storage: DType, length: usize) -> Self {
         Self::with_origin(Origin::Allocated(handle), [0; 2], storage, length)
     }
 
     /// One in an arena, of whose memory so many bytes are in front of it and behind.
-    pub(super) fn in_arena(part: Part, around: [u64; 2], storage: Storage, length: usize) -> Self {
+    pub(super) fn in_arena(part: Part, around: [u64; 2], storage: DType, length: usize) -> Self {
         Self::with_origin(Origin::InArena(part), around, storage, length)
     }
 
-    fn with_origin(origin: Origin, around: [u64; 2], storage: Storage, length: usize) -> Self {
+    fn with_origin(origin: Origin, around: [u64; 2], storage: DType, length: usize) -> Self {
         let memory = DeviceMemory { origin: Arc::new(origin), around };
         Self::new(Memory::Device(memory), storage, length)
     }
@@ -158,10 +158,12 @@ impl Buffer {
             .try_into_primitive::<Cube>()
             .unwrap_or_else(|error| panic!("a kernel was given a tensor of elsewhere: {error:?}"));
         let tensor = into_contiguous(tensor);
-        let storage = storage(tensor.dtype);
+        let storage = tensor.dtype;
+        let is_float = matches!(storage, DType::F32 | DType::BF16 | DType::F16);
+        assert!(is_float, "kernels take floating-point tensors, not {storage:?}");
         let length = tensor.meta.shape().num_elements();
         // What lies behind the elements in their allocation is none of ours.
-        let behind = tensor.handle.size_in_used() - (length * storage.bytes()) as u64;
+        let behind = tensor.handle.size_in_used() - (length * storage.size()) as u64;
         Self::on_device(tensor.handle.offset_end(behind), storage, length)
     }
 
@@ -172,20 +174,10 @@ impl Buffer {
         shape: [usize; D],
     ) -> Tensor<D> {
         assert_eq!(shape.iter().product::<usize>(), self.len(), "{shape:?}");
-        let (client, dtype) = (device.client(), self.storage().dtype());
+        let (client, dtype) = (device.client(), self.storage());
         let (device, shape) = (device.clone(), Shape::from(shape));
         let tensor = CubeTensor::new_contiguous(client, device, shape, self.handle(), dtype);
         let tensor = Tensor::from_primitive::<Cube>(tensor);
         if self.lies_in_arena() { tensor.mul_scalar(1.0) } else { tensor }
-    }
-}
-
-/// How a kernel sees the elements of a tensor of `dtype`.
-fn storage(dtype: DType) -> Storage {
-    match dtype {
-        DType::F32 => Storage::F32,
-        DType::BF16 => Storage::Bf16,
-        DType::F16 => Storage::F16,
-        other => panic!("kernels take floating-point tensors, not {other:?}"),
     }
 }

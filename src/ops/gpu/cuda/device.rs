@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use burn::backend::DispatchDevice;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use burn_cubecl::CubeDevice;
 use burn_cubecl::cubecl::MemoryScope;
 use burn_cubecl::cubecl::client::Client;
@@ -17,7 +17,7 @@ use cudarc::driver::CudaContext;
 use super::ahead::Compiler;
 use crate::memory::Pages;
 use crate::ops::gpu::gpu::{Argument, Backend};
-use crate::ops::gpu::{Buffer, Gpu, Kernel, Sizes, Storage};
+use crate::ops::gpu::{Buffer, Gpu, Kernel, Sizes};
 
 /// A card that CubeCL has opened.
 #[derive(Clone)]
@@ -41,13 +41,8 @@ impl std::fmt::Debug for Cuda {
 
 impl Cuda {
     /// See [`Gpu::empty`]: `bytes` for `length` elements.
-    pub(in crate::ops::gpu) fn empty(
-        &self,
-        bytes: usize,
-        length: usize,
-        storage: Storage,
-    ) -> Buffer {
-        let behind = (bytes - length * storage.bytes()) as u64;
+    pub(in crate::ops::gpu) fn empty(&self, bytes: usize, length: usize, storage: DType) -> Buffer {
+        let behind = (bytes - length * storage.size()) as u64;
         Buffer::on_device(self.client.empty(bytes).offset_end(behind), storage, length)
     }
 
@@ -55,7 +50,7 @@ impl Cuda {
     pub(in crate::ops::gpu) fn upload(
         &self,
         bytes: &[u8],
-        storage: Storage,
+        storage: DType,
         length: usize,
     ) -> Buffer {
         Buffer::on_device(self.client.create_from_slice(bytes), storage, length)
@@ -152,7 +147,7 @@ impl Gpu {
     /// A buffer with these values.
     pub fn upload(&self, values: &[f32]) -> Buffer {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
-        self.cuda().upload(&bytes, Storage::F32, values.len())
+        self.cuda().upload(&bytes, DType::F32, values.len())
     }
 
     /// Bytes in use.
@@ -208,7 +203,7 @@ impl Gpu {
     pub fn hold(&self, pages: Pages) -> Result<(), String> {
         // CubeCL makes a page this much larger than the buffer that it is made for.
         const SLACK: u64 = 1 << 20;
-        let length = (pages.size - SLACK) as usize / Storage::F32.bytes();
+        let length = (pages.size - SLACK) as usize / DType::F32.size();
         let all: Vec<Buffer> = (0..pages.count).map(|_| self.floats(length)).collect();
         self.check(&all)
     }

@@ -10,7 +10,7 @@ impl DeviceMap {
     /// The values of `map`, `[batch, channels, height, width]`, rounded to the kernels' element; in rows
     /// whose channels lie in these parts.
     pub fn of_tensor(kernels: &Kernels, map: Tensor<4>, parts: Option<&Arc<ChannelParts>>) -> Self {
-        let rows = map.permute([0, 2, 3, 1]).cast(kernels.element.storage().dtype());
+        let rows = map.permute([0, 2, 3, 1]).cast(kernels.element.storage());
         let rows = parts.map_or(rows.clone(), |parts| padded(rows, parts));
         let [batch, height, width, channels] = rows.dims();
         let buffer = Buffer::of_tensor(rows.reshape([-1]));

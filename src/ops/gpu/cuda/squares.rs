@@ -5,8 +5,9 @@ use std::ops::Range;
 use burn::tensor::{ExecutionError, Tensor};
 
 use crate::ops::gpu::arrays::{ARRAYS, Places, STEP_FACTOR, SUMS_OF_SQUARES};
+use crate::ops::gpu::gpu::Arguments;
 use crate::ops::gpu::kernels::blocks;
-use crate::ops::gpu::{Argument, Buffer, Exchange, Gpu, Sizes};
+use crate::ops::gpu::{Buffer, Exchange, Gpu, Sizes};
 
 /// Elements that one block adds up.
 const STEP: usize = 4096;
@@ -56,15 +57,13 @@ impl Gpu {
         let decided = self.floats(2 + count);
         let most = max_norm.unwrap_or(f64::INFINITY).to_bits();
         let sizes = Sizes::new().bits(most as u32).bits((most >> 32) as u32);
-        let has = |given: bool| usize::from(given);
-        let sizes = sizes.ints([places.len(), count, has(before.is_some())]);
-        let sizes = sizes.int(has(exchange.is_some()));
+        let given = [before.is_some(), exchange.is_some()].map(usize::from);
+        let sizes = sizes.ints([places.len(), count]).ints(given);
         // What there is none of is not read.
         let (losses, before) = (losses.as_ref().unwrap_or(&parts), before.unwrap_or(&parts));
         let cards = exchange.map_or(&parts, Exchange::table);
-        let arguments =
-            [&parts, &table, losses, before, cards, &decided].map(|each| each as &dyn Argument);
-        self.launch(&STEP_FACTOR, [1, 1, 1], &arguments, &sizes);
+        let buffers: Arguments<'_> = &[&parts, &table, losses, before, cards, &decided];
+        self.launch(&STEP_FACTOR, [1, 1, 1], buffers, &sizes);
         decided
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use burn::backend::StreamId;
-use burn::tensor::Bytes;
+use burn::tensor::{Bytes, DType};
 use burn_cubecl::cubecl::client::Client;
 use burn_cubecl::cubecl::future::{DynFut, block_on};
 use burn_cubecl::cubecl::server::ServerError;
@@ -17,7 +17,7 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 
 use super::Fence;
 use crate::ops::gpu::gpu::lock;
-use crate::ops::gpu::{Buffer, Gpu, Storage};
+use crate::ops::gpu::{Buffer, Gpu};
 
 /// How long the release of memory is waited for that others may hold as well.
 const RELEASE: Duration = Duration::from_millis(2);
@@ -116,7 +116,7 @@ impl Downloads {
     /// Puts what is copied from now on behind all that the current thread has launched: a buffer that
     /// is made now and written on the stream of copies orders it so.
     fn follow(&self, gpu: &Gpu) {
-        let last = gpu.empty(4, Storage::F32);
+        let last = gpu.empty(4, DType::F32);
         let mark = Bytes::from_elems(vec![0_u32; 4]);
         self.stream.executes(|| self.client.write(&last.handle(), mark));
     }
@@ -140,7 +140,7 @@ impl Uploads {
     /// # Errors
     ///
     /// When there is no memory.
-    pub fn room(&self, gpu: &Gpu, sizes: &[(usize, Storage)]) -> Result<Vec<Room>, String> {
+    pub fn room(&self, gpu: &Gpu, sizes: &[(usize, DType)]) -> Result<Vec<Room>, String> {
         let buffers: Vec<Buffer> =
             sizes.iter().map(|(length, storage)| gpu.empty(*length, *storage)).collect();
         gpu.check(&buffers)?;
@@ -167,7 +167,7 @@ impl Uploads {
     /// When the device fails.
     pub fn upload(&self, bytes: &[u8], room: Room) -> Result<Buffer, String> {
         let Room { buffer, address, free } = room;
-        let length = buffer.len() * buffer.storage().bytes();
+        let length = buffer.len() * buffer.storage().size();
         assert_eq!(bytes.len(), length, "bytes are uploaded into room for as many");
         free.wait()?;
         // SAFETY: as many bytes at the address are the buffer's, which nothing uses: what was launched before it was

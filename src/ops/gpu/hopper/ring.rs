@@ -2,7 +2,9 @@
 
 use crate::ops::gpu::Kernel;
 use crate::ops::gpu::channels_last::{ChannelsLast, Over};
-use crate::ops::gpu::kernels::{Entry, Kernels, blocks, entry};
+use crate::ops::gpu::kernels::{
+    CHANNELS, CONV, Entry, GEMM, HOPPER, Kernels, RING, SWIZZLED, TILES, blocks, entry,
+};
 
 /// Three stages of 64 channels of 128 rows and 128 columns, or four of 64 columns, behind the rows' places.
 const ROWS: u32 = 3072 + 3 * (128 + 128) * 128;
@@ -13,26 +15,11 @@ const SUMS: u32 = 64 * 128;
 /// Three stages of 64 pixels of 128 by 128 channels, or more of fewer.
 const COLUMNS: u32 = 2048 + 3 * (128 + 128) * 128;
 
-const CONV_FORWARD: Entry =
-    entry!("hopper_conv_forward", 320, ROWS, [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]);
-const CONV_BACKWARD_INPUT: Entry = entry!(
-    "hopper_conv_backward_input",
-    320,
-    ROWS,
-    [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
-);
-const LAYER_FORWARD: Entry = entry!(
-    "hopper_layer_forward",
-    320,
-    ROWS,
-    [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
-);
-const LAYER_BACKWARD: Entry = entry!(
-    "hopper_layer_backward",
-    320,
-    ROWS + SUMS,
-    [TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING]
-);
+const HEADERS: &[&str] = &[TILES, CHANNELS, GEMM, CONV, HOPPER, SWIZZLED, RING];
+const CONV_FORWARD: Entry = entry!("hopper_conv_forward", 320, ROWS, HEADERS);
+const CONV_BACKWARD_INPUT: Entry = entry!("hopper_conv_backward_input", 320, ROWS, HEADERS);
+const LAYER_FORWARD: Entry = entry!("hopper_layer_forward", 320, ROWS, HEADERS);
+const LAYER_BACKWARD: Entry = entry!("hopper_layer_backward", 320, ROWS + SUMS, HEADERS);
 const CONV_WEIGHT: Entry = entry!(
     "hopper_conv_weight",
     320,
