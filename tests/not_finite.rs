@@ -18,7 +18,7 @@ use state::{bits, on_device};
 use trainer::build::Bench;
 use trainer::memory::fault::spoil;
 use trainer::model::heads_stage;
-use trainer::model::layers::{Op, each_layer};
+use trainer::model::layers::{Op, all_layers};
 use trainer::plan::Plan;
 
 const DENSENET: &str = "[model.densenet]\ngrowth = 4\nblocks = [2, 1]\nstem = 6\n";
@@ -66,12 +66,12 @@ fn layers(plan: &Plan, bench: &Bench) -> Vec<(&'static str, usize)> {
     let device = |stage: usize| devices.iter().position(|stages| stages.contains(&stage));
     let mut found = Vec::new();
     for (place, stage) in stages.iter().enumerate() {
-        each_layer(&stage.layers, &mut |layer| {
+        for layer in all_layers(&stage.layers) {
             if !matches!(layer.op, Op::Branches(..)) {
                 let name: &'static str = layer.name.clone().leak();
                 found.push((name, device(place).unwrap_or(0)));
             }
-        });
+        }
     }
     found
 }

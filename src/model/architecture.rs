@@ -1,7 +1,7 @@
 //! A DenseNet's sizes, resolved from a published depth or from numbers given by hand.
 
 use super::{DensenetConfig, Norm};
-use crate::fault::{Fault, fault};
+use crate::fault::{Fault, fault, require};
 
 /// The published networks (Huang et al. 2017, table 1; 161 as released with it and in torchvision):
 /// depth, growth, blocks, stem.
@@ -118,12 +118,7 @@ impl DensenetConfig {
     }
 
     fn published(&self, depth: usize) -> Result<(usize, Vec<usize>, usize), Fault> {
-        let given = [
-            ("growth", self.growth.is_some()),
-            ("blocks", self.blocks.is_some()),
-            ("stem", self.stem.is_some()),
-        ];
-        if let Some((key, _)) = given.iter().find(|(_, given)| *given) {
+        if let Some(key) = self.sizes(true).first() {
             return Err(fault(
                 *key,
                 format!("`{key}` contradicts `depth`, which sets `growth`, `blocks` and `stem`"),
@@ -142,6 +137,14 @@ impl DensenetConfig {
         Ok((*growth, blocks.to_vec(), *stem))
     }
 
+    /// The keys of those of the sizes that `depth` sets that are given, or are not.
+    fn sizes(&self, given: bool) -> Vec<&'static str> {
+        let Self { growth, blocks, stem, .. } = self;
+        let sizes =
+            [("growth", growth.is_some()), ("blocks", blocks.is_some()), ("stem", stem.is_some())];
+        sizes.into_iter().filter(|(_, is_given)| *is_given == given).map(|(key, _)| key).collect()
+    }
+
     fn custom(&self) -> Result<(usize, Vec<usize>, usize), Fault> {
         match (self.growth, &self.blocks, self.stem) {
             (Some(growth), Some(blocks), Some(stem)) => Ok((growth, blocks.clone(), stem)),
@@ -150,14 +153,8 @@ impl DensenetConfig {
                 "the network's size is not given",
                 "give `depth = 121` (or 161, 169, 201), or `growth`, `blocks` and `stem`",
             )),
-            (growth, blocks, stem) => {
-                let absent = [
-                    ("growth", growth.is_none()),
-                    ("blocks", blocks.is_none()),
-                    ("stem", stem.is_none()),
-                ];
-                let absent: Vec<&str> =
-                    absent.iter().filter(|(_, absent)| *absent).map(|(key, _)| *key).collect();
+            _ => {
+                let absent = self.sizes(false);
                 Err(fault(
                     absent[0],
                     format!(
@@ -176,51 +173,36 @@ impl DensenetArchitecture {
     fn check(&self) -> Result<(), Fault> {
         let positive =
             [("growth", self.growth), ("stem", self.stem), ("bottleneck", self.bottleneck)];
-        if let Some((key, _)) = positive.iter().find(|(_, number)| *number == 0) {
-            return Err(fault(*key, format!("`{key}` is 0"), "write 1 or more"));
+        for (key, number) in positive {
+            require(number > 0, key, format!("`{key}` is 0"), "write 1 or more")?;
         }
-        if let Some((key, number)) = positive.iter().find(|(_, number)| *number > LARGEST) {
-            let help = format!("write {LARGEST} or less");
-            return Err(fault(*key, format!("`{key}` is {number}, which is too large"), help));
+        for (key, number) in positive {
+            let message = format!("`{key}` is {number}, which is too large");
+            require(number <= LARGEST, key, message, format!("write {LARGEST} or less"))?;
         }
-        if self.blocks.is_empty() {
-            return Err(fault("blocks", "`blocks` is empty", "such as `blocks = [6, 12, 24, 16]`"));
-        }
-        if self.blocks.len() > MOST_BLOCKS {
-            let message = format!(
-                "{} blocks halve an image more often than its size allows",
-                self.blocks.len()
-            );
-            return Err(fault("blocks", message, format!("write {MOST_BLOCKS} blocks or fewer")));
-        }
-        let layers = self.blocks.iter().position(|layers| !(1..=LARGEST).contains(layers));
-        if let Some(block) = layers {
-            let message = format!("a block has 1 to {LARGEST} layers, not {}", self.blocks[block]);
+        let blocks = self.blocks.len();
+        let help = "such as `blocks = [6, 12, 24, 16]`";
+        require(blocks > 0, "blocks", "`blocks` is empty", help)?;
+        let message = format!("{blocks} blocks halve an image more often than its size allows");
+        let help = format!("write {MOST_BLOCKS} blocks or fewer");
+        require(blocks <= MOST_BLOCKS, "blocks", message, help)?;
+        for (block, layers) in self.blocks.iter().enumerate() {
+            let message = format!("a block has 1 to {LARGEST} layers, not {layers}");
             let help = "write the number of dense layers of this block";
-            return Err(fault(format!("blocks[{block}]"), message, help));
+            require((1..=LARGEST).contains(layers), format!("blocks[{block}]"), message, help)?;
         }
-        // NaN fails both comparisons.
-        if !(self.compression > 0.0 && self.compression <= 1.0) {
-            let message = format!(
-                "`compression` is {}, which is not a share of the channels",
-                self.compression
-            );
-            return Err(fault("compression", message, "write a number above 0, at most 1"));
-        }
-        if !(self.dropout >= 0.0 && self.dropout < 1.0) {
-            let message = format!("`dropout` is {}, which is not a probability", self.dropout);
-            return Err(fault(
-                "dropout",
-                message,
-                "write a number from 0 up to but not including 1",
-            ));
-        }
-        let narrow = self.channels().iter().any(|c| (*c as f64 * self.compression) < 1.0);
-        if narrow && self.blocks.len() > 1 {
-            let message = format!("with `compression` {} no channel is left", self.compression);
-            return Err(fault("compression", message, "write a larger share"));
-        }
-        Ok(())
+        let Self { compression, dropout, .. } = *self;
+        // NaN is in neither range.
+        let message =
+            format!("`compression` is {compression}, which is not a share of the channels");
+        let help = "write a number above 0, at most 1";
+        require(compression > 0.0 && compression <= 1.0, "compression", message, help)?;
+        let message = format!("`dropout` is {dropout}, which is not a probability");
+        let help = "write a number from 0 up to but not including 1";
+        require((0.0..1.0).contains(&dropout), "dropout", message, help)?;
+        let narrow = self.channels().iter().any(|c| (*c as f64 * compression) < 1.0);
+        let message = format!("with `compression` {compression} no channel is left");
+        require(!narrow || blocks == 1, "compression", message, "write a larger share")
     }
 }
 

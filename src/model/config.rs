@@ -154,12 +154,12 @@ pub struct HeadConfig {
     #[schemars(example = 0.5)]
     pub dropout: f64,
     /// Whether the network's features are the head's outputs as they are, with no layer between.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub direct: bool,
     /// For `regression`: whether the head learns (number − mean) / standard deviation of each label,
     /// over the known numbers of the training images. The loss is of these, so that `delta` of
     /// `huber` counts in standard deviations; metrics and predictions are in the labels' own units.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schemars(example = true)]
     pub standardize: bool,
     /// The loss. When it is left out it is `bce` for `multilabel` and `binary` heads,
@@ -177,11 +177,6 @@ impl HeadConfig {
 
 fn one() -> f64 {
     1.0
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// What a head's outputs mean.

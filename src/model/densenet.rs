@@ -15,11 +15,9 @@ impl DensenetArchitecture {
     pub fn layers(&self, image: [usize; 3]) -> Result<Vec<StageLayers>, Fault> {
         let mut stages = vec![self.stem(image)?];
         for (index, &layers) in self.blocks.iter().enumerate() {
-            let block = self.block(index + 1, layers, output(&stages))?;
-            stages.push(block);
+            stages.push(self.block(index + 1, layers, output(&stages))?);
             if index + 1 < self.blocks.len() {
-                let transition = self.transition(index + 1, output(&stages))?;
-                stages.push(transition);
+                stages.push(self.transition(index + 1, output(&stages))?);
             }
         }
         let mut pool = Row::new("features.", output(&stages));
@@ -90,7 +88,7 @@ fn convolution(channels: [usize; 2], window: Window) -> Op {
 }
 
 /// What the last of `stages` gives.
-fn output(stages: &[StageLayers]) -> Size {
+pub(super) fn output(stages: &[StageLayers]) -> Size {
     stages.last().expect("the stem is there").output().clone()
 }
 

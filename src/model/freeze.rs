@@ -70,19 +70,17 @@ impl FreezeConfig {
         let count = frozen.iter().rposition(|frozen| *frozen).map_or(0, |last| last + 1);
         let trained =
             |(stage, frozen): &(&StageLayers, bool)| !frozen && !names_of(stage).is_empty();
-        match stages.iter().zip(frozen).take(count).find(trained) {
-            None => Ok(count),
-            Some((before, _)) => {
-                let last = &stages[count - 1].name;
-                let message = format!(
-                    "`{last}` is frozen and `{}` before it is trained: its gradient would have to \
-                     pass through all that is frozen",
-                    before.name
-                );
-                let help = format!("freeze `{}` too, or train `{last}`", before.name);
-                Err(fault(key, message, help))
-            }
-        }
+        let Some((before, _)) = stages.iter().zip(frozen).take(count).find(trained) else {
+            return Ok(count);
+        };
+        let last = &stages[count - 1].name;
+        let message = format!(
+            "`{last}` is frozen and `{}` before it is trained: its gradient would have to pass through \
+             all that is frozen",
+            before.name
+        );
+        let help = format!("freeze `{}` too, or train `{last}`", before.name);
+        Err(fault(key, message, help))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Norm;
-use super::layers::{Join, Layer, Op, StageLayers, each_layer};
+use super::layers::{Join, Layer, Op, StageLayers, all_layers};
 use crate::ops::Window;
 use crate::ops::gpu::{ChannelParts, Convolution};
 
@@ -197,31 +197,29 @@ pub fn fuse(stages: &[StageLayers]) -> Result<Vec<Option<Fused>>, &'static str> 
     for (stage, fused) in stages.iter().zip(&mut fused) {
         let padding = StagePadding::new(stage, &parts);
         parts = Arc::clone(&padding.output);
-        *fused = fused.take().map(|fused| padding.counted(fused));
+        if let Some(fused) = fused {
+            padding.count_in(fused);
+        }
         paddings.push(padding.is_needed().then(|| Arc::new(padding)));
     }
     for place in 1..fused.len() {
-        let before = match &fused[place - 1] {
-            Some(FusedStage::DenseBlock { sizes, .. }) => Some(sizes.of_block),
-            _ => None,
-        };
-        if let Some(FusedStage::DenseBlock { sizes, .. }) = &mut fused[place] {
-            sizes.of_block = before.unwrap_or(sizes.input);
-        }
-        let wanted = match &fused[place] {
-            Some(FusedStage::DenseBlock { sizes, .. }) => sizes.output(),
+        let (before, behind) = fused.split_at_mut(place);
+        match (&mut before[place - 1], &mut behind[0]) {
+            (
+                Some(FusedStage::DenseBlock { sizes: before, .. }),
+                Some(FusedStage::DenseBlock { sizes, .. }),
+            ) => sizes.of_block = before.of_block,
+            (
+                Some(FusedStage::Stem { room, .. } | FusedStage::Transition { room, .. }),
+                Some(FusedStage::DenseBlock { sizes, .. }),
+            ) => *room = sizes.output(),
             // Its kernel takes the maps for what ReLU gives.
-            Some(FusedStage::Pool)
-                if !fused[place - 1].as_ref().is_some_and(FusedStage::ends_in_relu) =>
+            (before, Some(FusedStage::Pool))
+                if !before.as_ref().is_some_and(FusedStage::ends_in_relu) =>
             {
                 return Err("a mean of maps that ReLU does not lie before");
             }
-            _ => continue,
-        };
-        if let Some(FusedStage::Stem { room, .. } | FusedStage::Transition { room, .. }) =
-            &mut fused[place - 1]
-        {
-            *room = wanted;
+            _ => {}
         }
     }
     let with = |(stage, padding): (Option<FusedStage>, _)| Some(Fused { stage: stage?, padding });
@@ -230,13 +228,10 @@ pub fn fuse(stages: &[StageLayers]) -> Result<Vec<Option<Fused>>, &'static str> 
 
 /// Why no fused kernel computes these layers.
 fn reason(stage: &StageLayers) -> &'static str {
-    let mut reason = "layers that no fused kernel computes";
-    each_layer(&stage.layers, &mut |layer| {
-        if let Op::Dropout(_) = layer.op {
-            reason = "`dropout`";
-        }
-    });
-    reason
+    match all_layers(&stage.layers).iter().any(|layer| matches!(layer.op, Op::Dropout(_))) {
+        true => "`dropout`",
+        false => "layers that no fused kernel computes",
+    }
 }
 
 /// The stage as it runs fused, if its layers are what a fused kernel computes.
@@ -266,9 +261,7 @@ fn matching(stage: &StageLayers) -> Option<FusedStage> {
             Some(FusedStage::NormPool { channels: input, norm: norm_of(norm)? })
         }
         [Op::GlobalPool] => Some(FusedStage::Pool),
-        [Op::Branches(Join::Add, rows), Op::Relu] => {
-            residual(rows).map(|(sizes, norm)| FusedStage::Residual(sizes, norm))
-        }
+        [Op::Branches(Join::Add, rows), Op::Relu] => residual(rows),
         [Op::Branches(Join::Concat, _), ..] => dense_block(layers, input),
         _ => None,
     }
@@ -296,34 +289,29 @@ fn dense_block(layers: &[Layer], input: usize) -> Option<FusedStage> {
         Op::Branches(Join::Concat, rows) => dense_layer(rows),
         _ => None,
     });
-    let added: Vec<([usize; 2], Norm, Option<&Layer>)> = added.collect::<Option<_>>()?;
-    let probability = |dropout: Option<&Layer>| match dropout?.op {
-        Op::Dropout(probability) => Some(probability),
-        _ => None,
-    };
-    let (channels, norm, dropout) = *added.first()?;
-    let first = (channels, norm, probability(dropout));
-    let same = |(channels, norm, dropout): &([usize; 2], Norm, Option<&Layer>)| {
-        (*channels, *norm, probability(*dropout)) == first
-    };
-    if !added.iter().all(same) {
+    let (added, names): (Vec<_>, Vec<_>) = added.collect::<Option<_>>()?;
+    let ([bottleneck, growth], norm, probability) = *added.first()?;
+    if added.iter().any(|layer| *layer != added[0]) {
         return None;
     }
-    let dropout = first.2.map(|probability| {
-        let names = added.iter().filter_map(|(.., dropout)| Some(dropout.as_ref()?.name.clone()));
-        DenseDropout { probability, names: names.collect() }
-    });
-    let [bottleneck, growth] = channels;
+    let names = names.into_iter().flatten().collect();
+    let dropout = probability.map(|probability| DenseDropout { probability, names });
     let sizes = DenseBlockSizes { layers: added.len(), input, of_block: input, growth, bottleneck };
     let labels = layers.iter().map(|layer| layer.label.clone()).collect();
     Some(FusedStage::DenseBlock { sizes, labels, dropout, norm })
 }
 
-/// Channels of the bottleneck and of the output of a dense layer, its norms, and its dropout.
-fn dense_layer(rows: &[Vec<Layer>]) -> Option<([usize; 2], Norm, Option<&Layer>)> {
+/// Channels of the bottleneck and of the output of a dense layer, its norms, and the probability that an
+/// output is dropped.
+type DenseLayer = ([usize; 2], Norm, Option<f64>);
+
+/// A dense layer, and what its dropout is called.
+fn dense_layer(rows: &[Vec<Layer>]) -> Option<(DenseLayer, Option<String>)> {
     let [before, added] = rows else { return None };
     let (added, dropout) = match added.split_last()? {
-        (last, rest) if matches!(last.op, Op::Dropout(_)) => (rest, Some(last)),
+        (Layer { op: Op::Dropout(probability), name, .. }, rest) => {
+            (rest, Some((*probability, name.clone())))
+        }
         _ => (added.as_slice(), None),
     };
     let ops: Vec<&Op> = added.iter().map(|layer| &layer.op).collect();
@@ -332,10 +320,11 @@ fn dense_layer(rows: &[Vec<Layer>]) -> Option<([usize; 2], Norm, Option<&Layer>)
     let (first, second) = (sizes(first)?, sizes(second)?);
     let spatial = Window::same(3, 1);
     let fits = before.is_empty() && first.window == Window::PIXEL && second.window == spatial;
-    fits.then_some((second.channels, norm, dropout))
+    let (probability, name) = dropout.unzip();
+    fits.then_some(((second.channels, norm, probability), name))
 }
 
-fn residual(rows: &[Vec<Layer>]) -> Option<(ResidualSizes, Norm)> {
+fn residual(rows: &[Vec<Layer>]) -> Option<FusedStage> {
     let [path, shortcut] = rows else { return None };
     let (mut convs, mut norms) = (Vec::new(), Vec::new());
     // Convolution and norm, with ReLU between one pair and the next.
@@ -359,15 +348,13 @@ fn residual(rows: &[Vec<Layer>]) -> Option<(ResidualSizes, Norm)> {
     let every = Window::same(1, stride);
     let input = convs[0].channels[0];
     let ops: Vec<&Op> = shortcut.iter().map(|layer| &layer.op).collect();
+    let adapts = |op: &&Op| match op {
+        Op::MaxPool(window) => *window == every,
+        Op::PadChannels(more) => input + more == output,
+        _ => false,
+    };
     let projection = match ops[..] {
-        [] => None,
-        [Op::MaxPool(window)] if *window == every => None,
-        [Op::PadChannels(more)] if input + more == output => None,
-        [Op::MaxPool(window), Op::PadChannels(more)]
-            if *window == every && input + more == output =>
-        {
-            None
-        }
+        [] | [_] | [Op::MaxPool(_), Op::PadChannels(_)] if ops.iter().all(adapts) => None,
         [conv, norm] => {
             norms.push(norm_of(norm)?);
             Some(sizes(conv).filter(|conv| conv.window == every)?)
@@ -375,7 +362,7 @@ fn residual(rows: &[Vec<Layer>]) -> Option<(ResidualSizes, Norm)> {
         _ => return None,
     };
     let norm = norms.first().copied().filter(|first| norms.iter().all(|norm| norm == first))?;
-    Some((ResidualSizes { convs, projection, stride }, norm))
+    Some(FusedStage::Residual(ResidualSizes { convs, projection, stride }, norm))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ impl HeadConfig {
     }
 
     /// Hidden layers with ReLU, each after dropout, then a linear layer; no layer for a direct head.
-    fn layers(&self, features: usize) -> Vec<Layer> {
+    pub(super) fn layers(&self, features: usize) -> Vec<Layer> {
         let mut row = Row::new("classifier.", Size::Features(features));
         if self.direct {
             return row.layers();
@@ -24,13 +24,14 @@ impl HeadConfig {
             let hidden = index < self.hidden.len();
             let number = index + 1;
             let label = if hidden { format!("{name}.hidden{number}") } else { name.to_owned() };
+            let mut push = |label, op| row.push(label, op).expect("linear layers follow features");
+            if self.dropout > 0.0 {
+                push(format!("{name}.dropout{number}"), Op::Dropout(self.dropout));
+            }
             let features = [width, next];
-            let linear = Op::Linear { features, bias: true, init: Init::UniformZeroBias };
-            let dropout = (self.dropout > 0.0)
-                .then(|| (format!("{name}.dropout{number}"), Op::Dropout(self.dropout)));
-            let relu = hidden.then(|| (format!("{name}.relu{number}"), Op::Relu));
-            for (label, op) in dropout.into_iter().chain([(label, linear)]).chain(relu) {
-                row.push(label, op).expect("linear layers follow features");
+            push(label, Op::Linear { features, bias: true, init: Init::UniformZeroBias });
+            if hidden {
+                push(format!("{name}.relu{number}"), Op::Relu);
             }
             width = next;
         }

@@ -1,10 +1,11 @@
 //! The network below the heads.
 
+use super::fuse::{Fused, FusedStageSpec, fuse};
 use super::layers::{
-    Join, Layer, LayerStageSpec, Op, ParameterSpec, Size, StageLayers, each_layer,
+    Join, Layer, LayerStageSpec, Op, ParameterSpec, Size, StageLayers, all_layers,
 };
 use super::{
-    DensenetConfig, HEADS, HeadConfig, ModelConfig, Norm, ResnetConfig, SequentialConfig, fuse,
+    DensenetConfig, HEADS, HeadConfig, ModelConfig, Norm, ResnetConfig, SequentialConfig,
     heads_stage,
 };
 use crate::choice::name_of;
@@ -140,30 +141,21 @@ impl Network {
         dense_layers: DenseLayers,
         heads: &[HeadConfig],
     ) -> Vec<Box<dyn StageSpec>> {
-        let heads = (!heads.is_empty()).then(|| heads_stage(heads, self.features()));
-        let plain = |stage: &StageLayers| -> Box<dyn StageSpec> {
-            Box::new(LayerStageSpec::new(stage.clone(), precision))
-        };
-        let mut behind_fused = false;
-        let stages = match precision.fuses().then(|| fuse::fuse(&self.stages)) {
-            Some(Ok(fused)) => {
-                behind_fused = fused.last().is_some_and(Option::is_some);
-                let spec = |(fused, stage): (Option<fuse::Fused>, &StageLayers)| match fused {
-                    Some(fused) => {
-                        let (stage, keep) = (stage.clone(), dense_layers);
-                        Box::new(fuse::FusedStageSpec::new(fused, stage, precision, keep))
-                    }
-                    None => plain(stage),
-                };
-                fused.into_iter().zip(&self.stages).map(spec).collect()
-            }
-            Some(Err(_)) | None => self.stages.iter().map(plain).collect::<Vec<_>>(),
-        };
-        let heads = heads.map(|heads| -> Box<dyn StageSpec> {
-            let spec = LayerStageSpec::new(heads, precision);
+        let fused = precision.fuses().then(|| fuse(&self.stages).ok()).flatten();
+        let fused = fused.unwrap_or_else(|| vec![None; self.stages.len()]);
+        let behind_fused = fused.last().is_some_and(Option::is_some);
+        let heads = (!heads.is_empty()).then(|| -> Box<dyn StageSpec> {
+            let spec = LayerStageSpec::new(heads_stage(heads, self.features()), precision);
             Box::new(if behind_fused { spec.behind_fused() } else { spec })
         });
-        stages.into_iter().chain(heads).collect()
+        let spec = |(fused, stage): (Option<Fused>, &StageLayers)| -> Box<dyn StageSpec> {
+            let stage = stage.clone();
+            match fused {
+                Some(fused) => Box::new(FusedStageSpec::new(fused, stage, precision, dense_layers)),
+                None => Box::new(LayerStageSpec::new(stage, precision)),
+            }
+        };
+        fused.into_iter().zip(&self.stages).map(spec).chain(heads).collect()
     }
 
     /// The parameters and running statistics of the network and of `heads` on it, in the order in which
@@ -176,31 +168,21 @@ impl Network {
     /// The fewest numbers of a channel that BatchNorm normalises for one image; `None` where nothing
     /// is normalised over the batch.
     pub fn least_normalised(&self) -> Option<usize> {
-        let mut least = None;
-        for stage in &self.stages {
-            each_layer(&stage.layers, &mut |layer| {
-                let numbers = match (&layer.op, &layer.output) {
-                    (Op::BatchNorm(_), Size::Map([_, height, width])) => height * width,
-                    (Op::BatchNorm(_), _) => 1,
-                    _ => return,
-                };
-                least = Some(least.map_or(numbers, |least: usize| least.min(numbers)));
-            });
-        }
-        least
+        let numbers = self.batch_norm_layers().map(|layer| match layer.output {
+            Size::Map([_, height, width]) => height * width,
+            _ => 1,
+        });
+        numbers.min()
     }
 
     /// The channels of each BatchNorm.
     pub fn batch_norms(&self) -> Vec<usize> {
-        let mut channels = Vec::new();
-        for stage in &self.stages {
-            each_layer(&stage.layers, &mut |layer| {
-                if matches!(layer.op, Op::BatchNorm(_)) {
-                    channels.push(layer.output.channels());
-                }
-            });
-        }
-        channels
+        self.batch_norm_layers().map(|layer| layer.output.channels()).collect()
+    }
+
+    fn batch_norm_layers(&self) -> impl Iterator<Item = &Layer> {
+        let layers = self.stages.iter().flat_map(|stage| all_layers(&stage.layers));
+        layers.filter(|layer| matches!(layer.op, Op::BatchNorm(_)))
     }
 
     /// Whether its stages run fused on CUDA.
@@ -209,13 +191,13 @@ impl Network {
     ///
     /// What does not allow it, to follow "which".
     pub fn fusible(&self) -> Result<(), &'static str> {
-        fuse::fuse(&self.stages).map(drop)
+        fuse(&self.stages).map(drop)
     }
 
     /// Whether some of its stages run fused on CUDA and may keep the outputs of 1×1 convolutions or compute
     /// them again, as `memory.dense_layers` says.
     pub fn may_keep_pointwise(&self) -> bool {
-        let fused = fuse::fuse(&self.stages).unwrap_or_default();
+        let fused = fuse(&self.stages).unwrap_or_default();
         fused.iter().flatten().any(|fused| fused.stage.may_keep_pointwise())
     }
 
@@ -226,14 +208,11 @@ impl Network {
         else {
             return false;
         };
-        let parameters = |stages: &[StageLayers]| -> Vec<_> {
-            stages.iter().flat_map(StageLayers::parameters).collect()
-        };
-        let own = parameters(&self.stages);
+        let own = self.parameters(&[]);
         // What differs between sizes does so for a few pixels more, or when maps shrink to a pixel here.
         let more = (1..=MORE_PIXELS).chain([*height.max(width)]);
         more.map(|more| self.config.resolve([*channels, height + more, width + more]))
-            .all(|other| other.is_ok_and(|other| parameters(&other.stages) == own))
+            .all(|other| other.is_ok_and(|other| other.parameters(&[]) == own))
     }
 
     /// Channels that the heads see.

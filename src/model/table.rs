@@ -70,13 +70,11 @@ impl<'de> Visitor<'de> for TableVisitor {
         let mut beside = Beside { map, init: None, freeze: None };
         let network = ModelConfig::deserialize(MapAccessDeserializer::new(&mut beside))?;
         // What follows the network; what stands beside it is noted on the way.
-        match beside.next_key::<String>()? {
-            None => {
-                let Beside { init, freeze, .. } = beside;
-                Ok(ModelTable { init, freeze, network: Choice(network) })
-            }
-            Some(key) => Err(A::Error::custom(format!("`{key}` beside another network"))),
+        if let Some(key) = beside.next_key::<String>()? {
+            return Err(A::Error::custom(format!("`{key}` beside another network")));
         }
+        let Beside { init, freeze, .. } = beside;
+        Ok(ModelTable { init, freeze, network: Choice(network) })
     }
 }
 

@@ -153,7 +153,8 @@ impl Snapshot {
             let (shape, data) = (data.shape().to_vec(), in_f32(&data));
             NamedTensor { name, shape, data }
         });
-        let optimizer = weights::write_in(numbers, &optimizer.collect::<Vec<_>>())?;
+        let optimizer = optimizer.collect::<Vec<_>>();
+        let optimizer = weights::write_with(numbers, &optimizer, &BTreeMap::new())?;
         files.push((OPTIMIZER.to_owned(), optimizer));
         files.push((TRAIN_STATE.to_owned(), train_state));
         if let Some((config, validation)) = judged {

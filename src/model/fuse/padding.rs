@@ -46,34 +46,29 @@ impl StagePadding {
         sides.chain([&self.input, &self.output]).any(|parts| parts.is_padded())
     }
 
-    /// `stage` with these channels of zeros counted among its channels.
-    pub fn counted(&self, stage: FusedStage) -> FusedStage {
+    /// Counts these channels of zeros among those of `stage`.
+    pub fn count_in(&self, stage: &mut FusedStage) {
         let (input, output) = (self.input.room(), self.output.room());
         match stage {
-            FusedStage::Stem { channels: [images, _], labels, norm, .. } => {
-                FusedStage::Stem { channels: [images, output], room: output, labels, norm }
+            FusedStage::Stem { channels: [_, channels], room, .. } => {
+                (*channels, *room) = (output, output);
             }
-            FusedStage::PlainStem(mut conv, norm) => {
-                conv.channels[1] = output;
-                FusedStage::PlainStem(conv, norm)
-            }
-            FusedStage::DenseBlock { mut sizes, labels, dropout, norm } => {
+            FusedStage::PlainStem(conv, _) => conv.channels[1] = output,
+            FusedStage::DenseBlock { sizes, .. } => {
                 (sizes.input, sizes.of_block) = (input, input);
                 sizes.growth = rounded(sizes.growth);
                 sizes.bottleneck = rounded(sizes.bottleneck);
-                FusedStage::DenseBlock { sizes, labels, dropout, norm }
             }
-            FusedStage::Transition { norm, .. } => {
-                FusedStage::Transition { channels: [input, output], room: output, norm }
+            FusedStage::Transition { channels, room, .. } => {
+                (*channels, *room) = ([input, output], output);
             }
-            FusedStage::Residual(mut sizes, norm) => {
+            FusedStage::Residual(sizes, _) => {
                 for conv in sizes.convs.iter_mut().chain(&mut sizes.projection) {
                     conv.channels = conv.channels.map(rounded);
                 }
-                FusedStage::Residual(sizes, norm)
             }
-            FusedStage::NormPool { norm, .. } => FusedStage::NormPool { channels: input, norm },
-            FusedStage::Pool => FusedStage::Pool,
+            FusedStage::NormPool { channels, .. } => *channels = input,
+            FusedStage::Pool => {}
         }
     }
 }

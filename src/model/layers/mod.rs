@@ -45,20 +45,20 @@ impl StageLayers {
 
     /// The parameters and running statistics of all layers, in the order in which they run.
     pub fn parameters(&self) -> Vec<ParameterSpec> {
-        let mut parameters = Vec::new();
-        each_layer(&self.layers, &mut |layer| parameters.extend(layer.parameters()));
-        parameters
+        all_layers(&self.layers).into_iter().flat_map(Layer::parameters).collect()
     }
 }
 
-/// Calls `visit` with each of `layers`, those of branches included, in the order in which they run.
-pub fn each_layer<'a>(layers: &'a [Layer], visit: &mut dyn FnMut(&'a Layer)) {
+/// Each of `layers`, those of branches included, in the order in which they run.
+pub fn all_layers(layers: &[Layer]) -> Vec<&Layer> {
+    let mut all = Vec::new();
     for layer in layers {
-        visit(layer);
+        all.push(layer);
         if let Op::Branches(_, rows) = &layer.op {
-            rows.iter().for_each(|row| each_layer(row, visit));
+            all.extend(rows.iter().flat_map(|row| all_layers(row)));
         }
     }
+    all
 }
 
 /// Puts layers one behind the other, each run on the output of the one before.

@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 
-use super::{LayerStage, StageLayers, dry};
+use super::{LayerStage, StageLayers, all_layers, dry};
 use crate::memory::{ActivationShape, Footprint, Precision, Stage, StageSpec, Target};
 use crate::ops::gpu::Kernel;
 
@@ -61,11 +61,8 @@ impl StageSpec for LayerStageSpec {
     }
 
     fn layers(&self) -> usize {
-        let mut matmuls = 0;
-        super::each_layer(&self.layers.layers, &mut |layer| {
-            matmuls += usize::from(layer.op.is_matmul())
-        });
-        matmuls.max(1)
+        let layers = all_layers(&self.layers.layers).into_iter();
+        layers.filter(|layer| layer.op.is_matmul()).count().max(1)
     }
 
     fn footprint(&self, input: &ActivationShape, on: &Target) -> Footprint {

@@ -34,16 +34,13 @@ impl<'a> Graph<'a> {
         let name = layer.name.as_str();
         Ok(match &layer.op {
             Op::Conv { window, .. } => {
-                let inputs = self.with_parameters(layer, input)?;
-                self.node("Conv", name, inputs, windowed(*window))
+                self.with_parameters("Conv", layer, input, windowed(*window))?
             }
             Op::Linear { .. } => {
-                let inputs = self.with_parameters(layer, input)?;
-                self.node("Gemm", name, inputs, vec![integer("transB", 1)])
+                self.with_parameters("Gemm", layer, input, vec![integer("transB", 1)])?
             }
             Op::BatchNorm(_) => {
-                let inputs = self.with_parameters(layer, input)?;
-                self.node("BatchNormalization", name, inputs, vec![epsilon()])
+                self.with_parameters("BatchNormalization", layer, input, vec![epsilon()])?
             }
             Op::GroupNorm(channels) => self.group_norm(layer, *channels, input)?,
             Op::Relu => self.node("Relu", name, vec![input], Vec::new()),
@@ -82,11 +79,8 @@ impl<'a> Graph<'a> {
             Join::Add => {
                 // The branches of a residual block have no name of their own.
                 let name = if name.ends_with('.') { format!("{name}add") } else { name.to_owned() };
-                let mut outputs = outputs.into_iter();
-                let first = outputs.next().unwrap_or_default();
-                outputs.fold(first, |sum, output| {
-                    self.node("Add", &name, vec![sum, output], Vec::new())
-                })
+                let add = |sum, output| self.node("Add", &name, vec![sum, output], Vec::new());
+                outputs.into_iter().reduce(add).unwrap_or_default()
             }
             Join::Heads => unreachable!("heads are the graph's outputs"),
         }
@@ -122,9 +116,15 @@ impl<'a> Graph<'a> {
         Ok(self.node("Add", &format!("{name}.shift"), vec![value, bias], Vec::new()))
     }
 
-    /// `input` and the layer's parameters behind it. ONNX asks for them in the order in which PyTorch
-    /// lists them.
-    fn with_parameters(&mut self, layer: &Layer, input: String) -> Result<Vec<String>, OnnxError> {
+    /// Adds an operation on `input` and the layer's parameters behind it. ONNX asks for them in the order in
+    /// which PyTorch lists them.
+    fn with_parameters(
+        &mut self,
+        kind: &str,
+        layer: &Layer,
+        input: String,
+        attribute: Vec<AttributeProto>,
+    ) -> Result<String, OnnxError> {
         let mut inputs = vec![input];
         for parameter in layer.parameters() {
             let values = self.values.get(&parameter.name);
@@ -132,7 +132,7 @@ impl<'a> Graph<'a> {
             let values = values.ok_or_else(|| OnnxError::Missing(parameter.name.clone()))?;
             inputs.push(self.floats(parameter.name, &parameter.shape, values));
         }
-        Ok(inputs)
+        Ok(self.node(kind, &layer.name, inputs, attribute))
     }
 
     fn parameter(&self, layer: &Layer, what: &str) -> Result<(String, &'a [f32]), OnnxError> {
@@ -173,16 +173,13 @@ impl<'a> Graph<'a> {
         let last = self.nodes.last_mut().filter(|node| !shared && node.output == [value]);
         match last {
             Some(node) => node.output = vec![name.to_owned()],
-            None => {
-                let node = NodeProto {
-                    input: vec![value.to_owned()],
-                    output: vec![name.to_owned()],
-                    name: format!("{name}/identity"),
-                    op_type: "Identity".to_owned(),
-                    attribute: Vec::new(),
-                };
-                self.nodes.push(node);
-            }
+            None => self.nodes.push(NodeProto {
+                input: vec![value.to_owned()],
+                output: vec![name.to_owned()],
+                name: format!("{name}/identity"),
+                op_type: "Identity".to_owned(),
+                attribute: Vec::new(),
+            }),
         }
     }
 

@@ -16,8 +16,8 @@ use self::proto::{
     Dimension, DimensionProto, FLOAT_TENSOR, GraphProto, ModelProto, OperatorSetIdProto,
     StringStringEntryProto, TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
-use super::layers::{Join, Layer, Op, Size, StageLayers};
-use super::{HeadConfig, Network, heads_stage};
+use super::layers::{Size, StageLayers};
+use super::{HeadConfig, Network};
 use crate::data::Standardizer;
 
 /// The version of the operators.
@@ -106,7 +106,8 @@ impl OnnxModel<'_> {
         for StageLayers { layers, .. } in self.network.layers() {
             value = graph.layers(layers, value)?;
         }
-        for ((head, standardizer), row) in self.heads.iter().zip(self.head_layers()) {
+        for (head, standardizer) in &self.heads {
+            let row = head.layers(self.network.features());
             let mut output = graph.layers(&row, value.clone())?;
             if let Some(Standardizer { mean, std }) = standardizer {
                 let narrow =
@@ -126,16 +127,6 @@ impl OnnxModel<'_> {
             input: vec![tensor(images, self.image())],
             output: outputs.collect(),
         })
-    }
-
-    /// The layers of each head.
-    fn head_layers(&self) -> Vec<Vec<Layer>> {
-        let heads: Vec<HeadConfig> = self.heads.iter().map(|(head, _)| (*head).clone()).collect();
-        let mut layers = heads_stage(&heads, self.network.features()).layers;
-        match layers.pop().map(|layer| layer.op) {
-            Some(Op::Branches(Join::Heads, rows)) => rows,
-            _ => unreachable!("the heads' stage is a layer with a row for each"),
-        }
     }
 
     /// The sizes of the input.

@@ -2,6 +2,7 @@
 
 use super::{EXPANSION, ResnetArchitecture, ResnetBlock, ResnetForm};
 use crate::fault::Fault;
+use crate::model::densenet::output;
 use crate::model::layers::{Init, Join, Layer, Op, Row, Size, StageLayers};
 use crate::ops::Window;
 
@@ -18,8 +19,7 @@ impl ResnetArchitecture {
             for index in 0..blocks {
                 let stride = if group > 0 && index == 0 { 2 } else { 1 };
                 let name = format!("layer{}.{index}", group + 1);
-                let block = self.block(name, self.width(group), stride, output(&stages))?;
-                stages.push(block);
+                stages.push(self.block(name, self.stem << group, stride, output(&stages))?);
             }
         }
         let mut pool = Row::new("", output(&stages));
@@ -120,9 +120,4 @@ impl ResnetArchitecture {
 
 fn convolution(channels: [usize; 2], window: Window) -> Op {
     Op::Conv { channels, window, bias: false, init: Init::KaimingFanOut }
-}
-
-/// What the last of `stages` gives.
-fn output(stages: &[StageLayers]) -> Size {
-    stages.last().expect("the stem is there").output().clone()
 }

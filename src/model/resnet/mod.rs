@@ -3,7 +3,7 @@
 mod layers;
 
 use super::{Norm, ResnetBlock, ResnetConfig, ResnetForm};
-use crate::fault::{Fault, fault};
+use crate::fault::{Fault, fault, require};
 
 /// The published networks for ImageNet (He et al. 2016, table 1; 200 as in He et al. 2016b,
 /// arXiv:1603.05027): depth, block, blocks in each group.
@@ -39,11 +39,6 @@ pub struct ResnetArchitecture {
 }
 
 impl ResnetArchitecture {
-    /// Channels of the 3×3 convolutions of a group.
-    fn width(&self, group: usize) -> usize {
-        self.stem << group
-    }
-
     /// The configuration that resolves to this.
     pub fn to_config(&self) -> ResnetConfig {
         ResnetConfig {
@@ -58,6 +53,14 @@ impl ResnetArchitecture {
 }
 
 impl ResnetBlock {
+    /// How many convolutions it has.
+    fn convolutions(self) -> usize {
+        match self {
+            Self::Basic => 2,
+            Self::Bottleneck => 3,
+        }
+    }
+
     /// Several of them, in a message.
     fn plural(self) -> &'static str {
         match self {
@@ -88,17 +91,15 @@ impl ResnetConfig {
             ResnetForm::Imagenet => 64,
             ResnetForm::Cifar => 16,
         });
-        if !(1..=1024).contains(&stem) {
-            let message = format!("`stem` is {stem}");
-            return Err(fault("stem", message, "write a number of channels from 1 to 1024"));
-        }
+        let help = "write a number of channels from 1 to 1024";
+        require((1..=1024).contains(&stem), "stem", format!("`stem` is {stem}"), help)?;
         Ok(ResnetArchitecture { form: self.form, block, blocks, stem, norm: self.norm })
     }
 
     /// The same with fewer layers, deepest first, and how many it then has; its block and blocks are
     /// given.
     pub(super) fn shallower(&self) -> impl Iterator<Item = (usize, Self)> + '_ {
-        let each = if self.block == Some(ResnetBlock::Basic) { 2 } else { 3 };
+        let each = self.block.unwrap_or(ResnetBlock::Bottleneck).convolutions();
         let own = each * self.blocks.iter().flatten().sum::<usize>() + 2;
         let depths: Vec<usize> = match self.form {
             ResnetForm::Imagenet => PUBLISHED.iter().rev().map(|(depth, ..)| *depth).collect(),
@@ -123,34 +124,27 @@ impl ResnetConfig {
                  `blocks`, or write `form = \"cifar\"`",
             ));
         };
-        match self.block {
-            Some(given) if given != *block => {
-                let message = format!("`block` contradicts `depth = {depth}`, which sets it");
-                Err(fault("block", message, "remove `depth` or `block`"))
-            }
-            _ => Ok((*block, blocks.to_vec())),
-        }
+        let agrees = self.block.is_none_or(|given| given == *block);
+        let message = format!("`block` contradicts `depth = {depth}`, which sets it");
+        require(agrees, "block", message, "remove `depth` or `block`")?;
+        Ok((*block, blocks.to_vec()))
     }
 
     /// 6n + 2 layers of basic blocks or 9n + 2 of bottlenecks, in three groups of n.
     fn cifar(&self, depth: usize) -> Result<(ResnetBlock, Vec<usize>), Fault> {
-        let layers = |block| match block {
-            ResnetBlock::Basic => 6,
-            ResnetBlock::Bottleneck => 9,
-        };
+        let layers = |block: ResnetBlock| 3 * block.convolutions();
         let fits = |block: &ResnetBlock| {
             (8..=DEEPEST).contains(&depth) && (depth - 2).is_multiple_of(layers(*block))
         };
-        let candidates = match self.block {
-            Some(block) => vec![block],
-            None => vec![ResnetBlock::Basic, ResnetBlock::Bottleneck],
-        };
-        if let Some(block) = candidates.into_iter().find(fits) {
+        let all = [ResnetBlock::Basic, ResnetBlock::Bottleneck];
+        let mut allowed =
+            all.into_iter().filter(|block| self.block.is_none_or(|own| own == *block));
+        if let Some(block) = allowed.find(fits) {
             return Ok((block, vec![(depth - 2) / layers(block); 3]));
         }
-        let (blocks, help) = match self.block {
+        let (of, help) = match self.block {
             None => (
-                "",
+                String::new(),
                 format!(
                     "write 6n + 2 (basic blocks) or 9n + 2 (bottlenecks) up to {DEEPEST}, such as \
                      20, 110, 1001 or 2000"
@@ -159,10 +153,10 @@ impl ResnetConfig {
             Some(block) => {
                 let (blocks, each) = (block.plural(), layers(block));
                 let near = (depth.clamp(8, DEEPEST).saturating_sub(2) / each).max(1) * each + 2;
-                (blocks, format!("with {blocks} write {each}n + 2, such as {near}"))
+                let help = format!("with {blocks} write {each}n + 2, such as {near}");
+                (format!(" made of {blocks}"), help)
             }
         };
-        let of = if blocks.is_empty() { String::new() } else { format!(" made of {blocks}") };
         Err(fault("depth", format!("there is no ResNet of depth {depth}{of} for CIFAR"), help))
     }
 
@@ -186,18 +180,15 @@ impl ResnetConfig {
                 ));
             }
         };
-        if !(1..=10).contains(&blocks.len()) {
-            let message = format!("`blocks` has {} groups", blocks.len());
-            return Err(fault("blocks", message, "write 1 to 10, such as `blocks = [3, 4, 6, 3]`"));
+        let message = format!("`blocks` has {} groups", blocks.len());
+        let help = "write 1 to 10, such as `blocks = [3, 4, 6, 3]`";
+        require((1..=10).contains(&blocks.len()), "blocks", message, help)?;
+        for (group, count) in blocks.iter().enumerate() {
+            let message = format!("a group has 1 to {DEEPEST} blocks, not {count}");
+            let help = "write the number of residual blocks of this group";
+            require((1..=DEEPEST).contains(count), format!("blocks[{group}]"), message, help)?;
         }
-        match blocks.iter().position(|count| !(1..=DEEPEST).contains(count)) {
-            Some(group) => Err(fault(
-                format!("blocks[{group}]"),
-                format!("a group has 1 to {DEEPEST} blocks, not {}", blocks[group]),
-                "write the number of residual blocks of this group",
-            )),
-            None => Ok((block, blocks.clone())),
-        }
+        Ok((block, blocks.clone()))
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Initial {
     /// Of these, the ones that were adapted to the channels of the images.
     pub adapted: Vec<Adapted>,
     /// Whether it is a model of torchxrayvision's, or an import of one, for levels from −1024 to 1024.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub torchxrayvision: bool,
     /// The heads that have their outputs from it by their labels.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -192,11 +192,6 @@ fn adapt(tensor: &NamedTensor, channels: usize) -> Vec<f32> {
         };
     }
     adapted
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 impl Initial {

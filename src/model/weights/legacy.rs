@@ -23,6 +23,8 @@ const GET: u8 = b'h';
 const LONG_GET: u8 = b'j';
 const PERSISTENT_ID: u8 = b'Q';
 
+const WITHOUT_ARGUMENT: &[u8] = b"(.012NRbdltsao)]}euQ\x81\x85\x86\x87\x88\x89";
+
 /// The file with classes in place of their ids; none where it has no such id.
 pub(super) fn with_plain_classes(file: &[u8]) -> Option<Vec<u8>> {
     file.starts_with(MAGIC).then_some(())?;
@@ -45,10 +47,9 @@ pub(super) fn with_plain_classes(file: &[u8]) -> Option<Vec<u8>> {
                 Seen::Tag
             }
             (Seen::Tag, GLOBAL) => Seen::Class,
-            (Seen::Class, PUT | LONG_PUT) | (Seen::Tag, GET | LONG_GET) => match memo {
-                Some(memo) => Seen::ClassAt(memo),
-                None => Seen::Nothing,
-            },
+            (Seen::Class, PUT | LONG_PUT) | (Seen::Tag, GET | LONG_GET) => {
+                memo.map_or(Seen::Nothing, Seen::ClassAt)
+            }
             (Seen::ClassAt(memo), PERSISTENT_ID) => {
                 plain.extend(&file[copied..operations.at - 1]);
                 plain.extend([POP, LONG_GET]);
@@ -120,33 +121,12 @@ impl<'a> Operations<'a> {
                 self.take(usize::try_from(length).ok()?)?
             }
             GLOBAL => {
-                let module = self.line()?;
-                let name = self.line()?;
-                &self.file[self.at - 2 - module.len() - name.len()..self.at]
+                // The module and its class.
+                self.line()?;
+                self.line()?
             }
             b'I' | b'L' | b'F' | b'S' | b'V' | b'p' | b'g' => self.line()?,
-            b'('
-            | b'.'
-            | b'0'
-            | b'1'
-            | b'2'
-            | b'N'
-            | b'R'
-            | b'b'
-            | b'd'
-            | b'l'
-            | b't'
-            | b's'
-            | b'a'
-            | b'o'
-            | b')'
-            | b']'
-            | b'}'
-            | b'e'
-            | b'u'
-            | b'Q'
-            | 0x81
-            | 0x85..=0x89 => &[],
+            _ if WITHOUT_ARGUMENT.contains(&code) => &[],
             _ => return None,
         };
         Some(Operation { code, argument })

@@ -20,7 +20,7 @@ use crate::paths::{looked_in, read_file};
 
 pub use initial::{Adapted, Initial, InitialError, initial, sees_xrv_levels};
 pub use names::{Matched, Mismatch, match_names};
-pub use safe::{notes, parse, write, write_in, write_with};
+pub use safe::{notes, parse, write, write_with};
 pub use torchvision::{NoTorchvision, Renamed, to_torchvision};
 
 /// What the metadata of a SafeTensors file have where its model is for levels from −1024 to 1024: such a

@@ -44,7 +44,8 @@ pub struct Mismatch {
 /// (`classifier.<head>.weight`), or the other way round, when that is one linear layer of the same
 /// shape.
 pub fn match_names(file: &[NamedTensor], wanted: &[(String, Vec<usize>)]) -> Matched {
-    let names = rename_classifier(file, &plain_names(file, wanted), wanted);
+    let mut names = plain_names(file, wanted);
+    rename_classifier(file, &mut names, wanted);
     let mut by_name = BTreeMap::new();
     let mut matched = Matched::default();
     for (position, name) in names.iter().enumerate() {
@@ -116,26 +117,20 @@ fn old_name(name: &str) -> Option<String> {
 
 /// Gives the file's only linear classifier the name of the model's, when one of them is
 /// torchvision's, without a head's name.
-fn rename_classifier(
-    file: &[NamedTensor],
-    names: &[String],
-    wanted: &[(String, Vec<usize>)],
-) -> Vec<String> {
+fn rename_classifier(file: &[NamedTensor], names: &mut [String], wanted: &[(String, Vec<usize>)]) {
     let found = names.iter().zip(file).map(|(name, tensor)| (name.as_str(), &tensor.shape[..]));
     let found = Classifier::only(found);
     let model = Classifier::only(wanted.iter().map(|(name, shape)| (name.as_str(), &shape[..])));
-    let mut renamed = names.to_vec();
     if let (Some(found), Some(model)) = (found, model)
         && found.shape == model.shape
         && (found.name == TORCHVISION || model.name == TORCHVISION)
     {
-        for name in &mut renamed {
-            if let Some(kind) = linear_part(name).filter(|(of, _)| *of == found.name) {
-                *name = format!("{}.{}", model.name, kind.1);
+        for name in names {
+            if let Some((_, kind)) = linear_part(name).filter(|(of, _)| *of == found.name) {
+                *name = format!("{}.{kind}", model.name);
             }
         }
     }
-    renamed
 }
 
 /// What a file may call its classifier: torchvision's and timm's ResNets, timm's other networks.
@@ -172,14 +167,13 @@ impl Classifier {
         for (name, shape) in tensors.filter(|(name, _)| name.starts_with("classifier.")) {
             // Anything deeper than `classifier.<head>.weight` belongs to a head with hidden layers.
             let (of, kind) = linear_part(name)?;
-            match &mut only {
-                Some(known) if known.name != of => return None,
-                Some(known) if kind == "weight" => known.shape = shape.to_vec(),
-                Some(_) => {}
-                None => {
-                    let shape = if kind == "weight" { shape.to_vec() } else { Vec::new() };
-                    only = Some(Self { name: of.to_owned(), shape });
-                }
+            let first = || Self { name: of.to_owned(), shape: Vec::new() };
+            let known = only.get_or_insert_with(first);
+            if known.name != of {
+                return None;
+            }
+            if kind == "weight" {
+                known.shape = shape.to_vec();
             }
         }
         only

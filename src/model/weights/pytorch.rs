@@ -1,6 +1,6 @@
 //! Files that `torch.save` wrote.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -43,7 +43,10 @@ fn read_inner(path: &Path) -> Result<Weights, WeightsError> {
         let why = format!("it has {file_bytes} bytes and claims to hold {claimed}");
         return Err(damaged(path, &why));
     }
-    let torchxrayvision = names_torchxrayvision(path).map_err(failed)?;
+    // A whole model's class stands at the beginning of its pickle, which is not compressed.
+    let beginning = beginning(path, BEGINNING).map_err(failed)?;
+    let mut words = beginning.windows(TORCHXRAYVISION.len());
+    let torchxrayvision = words.any(|bytes| bytes == TORCHXRAYVISION);
     let mut weights = Weights { torchxrayvision, ..Weights::default() };
     for tensor in tensors {
         let kind = match tensor.dtype() {
@@ -67,13 +70,6 @@ fn read_inner(path: &Path) -> Result<Weights, WeightsError> {
     Ok(weights)
 }
 
-/// Whether the file holds a whole model of torchxrayvision's: the class stands at the beginning of its
-/// pickle, which is not compressed.
-fn names_torchxrayvision(path: &Path) -> std::io::Result<bool> {
-    let beginning = beginning(path, BEGINNING)?;
-    Ok(beginning.windows(TORCHXRAYVISION.len()).any(|bytes| bytes == TORCHXRAYVISION))
-}
-
 /// The first bytes of the file, at most so many.
 fn beginning(path: &Path, bytes: usize) -> std::io::Result<Vec<u8>> {
     let mut beginning = Vec::new();
@@ -84,33 +80,30 @@ fn beginning(path: &Path, bytes: usize) -> std::io::Result<Vec<u8>> {
 /// A copy of the file at `path` that names classes as the reader knows them, where that one does not.
 /// Tensors are read from it, so it stays as long as they are.
 fn plain_file(path: &Path) -> std::io::Result<Option<NamedTempFile>> {
-    let mut copy = None;
     if beginning(path, legacy::MAGIC.len())? == legacy::MAGIC
         && let Some(bytes) = legacy::with_plain_classes(&std::fs::read(path)?)
     {
         let mut file = NamedTempFile::new()?;
         file.write_all(&bytes)?;
-        copy = Some(file);
+        return Ok(Some(file));
     }
-    Ok(copy)
+    Ok(None)
 }
 
 /// Opens `file`, which is called `path` in errors.
 fn open(file: &Path, path: &Path) -> Result<PytorchReader, WeightsError> {
     for key in NESTED {
-        match PytorchReader::with_top_level_key(file, key) {
-            Ok(reader) if !reader.is_empty() => return Ok(reader),
-            // Something else may be called `model`; and what is wrong with a file that cannot be
-            // read at all is said below.
-            Ok(_) | Err(_) => {}
+        // Something else may be called `model`; and what is wrong with a file that cannot be read at
+        // all is said below.
+        if let Ok(reader) = PytorchReader::with_top_level_key(file, key)
+            && !reader.is_empty()
+        {
+            return Ok(reader);
         }
     }
     PytorchReader::new(file).map_err(|error| match error {
         PytorchError::Io(source)
-            if !matches!(
-                source.kind(),
-                std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::InvalidData
-            ) =>
+            if !matches!(source.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData) =>
         {
             WeightsError::Io { path: path.to_owned(), source }
         }

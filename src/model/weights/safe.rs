@@ -11,23 +11,12 @@ use super::decode::{Float, to_f32};
 use super::{NamedTensor, Weights, WeightsError, XRV_LEVELS};
 use crate::paths::read_file;
 
-/// [`write_in`] in 32 bits.
+/// [`write_with`] in 32 bits and without texts.
 ///
 /// # Errors
 /// As there.
 pub fn write(tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
-    write_in(DType::F32, tensors)
-}
-
-/// The bytes of a SafeTensors file with these tensors in `numbers`, 32-bit or fp16, as PyTorch's tools
-/// read it.
-///
-/// The same tensors give the same bytes, in whatever order they come.
-///
-/// # Errors
-/// When two tensors have one name, or a tensor's numbers do not fit its shape.
-pub fn write_in(numbers: DType, tensors: &[NamedTensor]) -> Result<Vec<u8>, WeightsError> {
-    write_with(numbers, tensors, &BTreeMap::new())
+    write_with(DType::F32, tensors, &BTreeMap::new())
 }
 
 /// The texts in the metadata of the file at `path`; none of a file that is no SafeTensors.
@@ -42,10 +31,13 @@ pub fn notes(path: &Path) -> Result<BTreeMap<String, String>, WeightsError> {
     Ok(notes.unwrap_or_default().into_iter().collect())
 }
 
-/// [`write_in`] with these texts in the file's metadata.
+/// The bytes of a SafeTensors file with these tensors in `numbers`, 32-bit or fp16, as PyTorch's tools
+/// read it, and with these texts in its metadata.
+///
+/// The same tensors give the same bytes, in whatever order they come.
 ///
 /// # Errors
-/// As there.
+/// When two tensors have one name, or a tensor's numbers do not fit its shape.
 pub fn write_with(
     numbers: DType,
     tensors: &[NamedTensor],
