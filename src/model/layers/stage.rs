@@ -105,7 +105,7 @@ impl<'l, O: Ops> Runner for LayerRunner<'_, 'l, O> {
     type Tape = O::Tape;
 
     fn run_matmul(&mut self, matmul: &&'l Layer, input: O::Value) -> O::Value {
-        matmul.run(self.ops, input)
+        self.ops.run(matmul, input)
     }
 
     fn matmul_back(
@@ -115,7 +115,7 @@ impl<'l, O: Ops> Runner for LayerRunner<'_, 'l, O> {
         gradient: O::Value,
         asked: bool,
     ) -> Option<O::Value> {
-        matmul.matmul_back(self.ops, input, gradient, asked)
+        self.ops.matmul_back(matmul, input, gradient, asked)
     }
 
     fn run_cheap(&mut self, layers: &&'l [Layer], input: O::Value) -> O::Value {

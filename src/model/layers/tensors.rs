@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use burn::tensor::Tensor;
 use burn::tensor::activation::{relu, sigmoid};
-use burn::tensor::{DType, Tensor};
 
-use super::ops::ParameterOf;
-use super::{Join, Layer, Ops};
+use super::{Join, Layer, Op, Ops};
 use crate::memory::measure::{again, ended};
 use crate::memory::{
-    Activation, ActivationShape, Gradients, Pass, Purpose, Statistics, add_gradient, fault, module,
+    Activation, Gradients, Pass, Purpose, Statistics, add_gradient, fault, module,
 };
 use crate::ops::{
-    self, MatmulPrecision, Window, avg_pool, bias_gradient, biased, convolution,
-    convolution_gradients, global_pool, inner_product, linear, linear_gradients, max_pool,
+    self, MatmulPrecision, avg_pool, bias_gradient, biased, convolution, convolution_gradients,
+    global_pool, group_count, inner_product, linear, linear_gradients, max_pool,
 };
 use crate::parallel::Across;
 
@@ -64,9 +63,16 @@ impl<'a> TensorOps<'a> {
         }
     }
 
-    fn shaped<const D: usize>(&mut self, of: ParameterOf<'_>) -> Tensor<D> {
-        let shape: [usize; D] = of.shape.try_into().expect("the rank of the layer's weight");
-        self.parameter(of.layer, of.what).reshape(shape)
+    /// The weight of a convolution or a linear layer.
+    fn weight<const D: usize>(&mut self, layer: &Layer) -> Tensor<D> {
+        let shape: Result<[usize; D], _> = layer.op.weight_shape().try_into();
+        self.parameter(&layer.name, "weight")
+            .reshape(shape.expect("the rank of the layer's weight"))
+    }
+
+    /// Adds the bias of a layer, where it has one.
+    fn biased<const D: usize>(&mut self, value: Tensor<D>, layer: &str, bias: bool) -> Tensor<D> {
+        if bias { biased(value, self.parameter(layer, "bias")) } else { value }
     }
 
     /// Lets the running statistic move towards that of the batch.
@@ -109,19 +115,6 @@ impl<'a> TensorOps<'a> {
         let [weight, bias] = ["weight", "bias"].map(|what| self.parameter(layer, what));
         Activation::Map(ops::group_norm(map.into_map(), weight, bias, groups, with_relu))
     }
-
-    /// The gradients of a matmul's parameters.
-    fn add_gradients(&mut self, layer: &str, of_weight: Tensor<1>, of_bias: Option<Tensor<1>>) {
-        add_gradient(self.gradients, &format!("{layer}.weight"), of_weight);
-        if let Some(of_bias) = of_bias {
-            add_gradient(self.gradients, &format!("{layer}.bias"), of_bias);
-        }
-    }
-
-    /// What numbers the bias of a layer is held in, where it has one.
-    fn bias_dtype(&self, layer: &str, bias: bool) -> Option<DType> {
-        bias.then(|| self.values[format!("{layer}.bias").as_str()].dtype())
-    }
 }
 
 impl Ops for TensorOps<'_> {
@@ -150,109 +143,59 @@ impl Ops for TensorOps<'_> {
         self.pass.probe().is_none()
     }
 
-    fn ended(&mut self, label: &str) {
-        ended(label);
-    }
-
-    fn shape(&self, value: &Activation) -> Vec<usize> {
-        match value.shape() {
-            ActivationShape::Map(shape) => shape.to_vec(),
-            ActivationShape::Features(shape) => shape.to_vec(),
-            ActivationShape::Outputs(_) => unreachable!("no layer follows the heads"),
-        }
-    }
-
-    fn reshape(&mut self, value: Activation, shape: &[usize]) -> Activation {
-        match (value, shape) {
-            (Activation::Features(features), &[batch, channels, height, width]) => {
-                Activation::Map(features.reshape([batch, channels, height, width]))
+    fn apply(&mut self, layer: &Layer, input: Activation, with_relu: bool) -> Activation {
+        let name = layer.name.as_str();
+        match &layer.op {
+            Op::Conv { window, bias, .. } => {
+                let weight = self.weight(layer);
+                let map = convolution(self.matmul, input.into_map(), weight, *window);
+                Activation::Map(self.biased(map, name, *bias))
             }
-            (map, &[batch, count]) => Activation::Features(map.into_map().reshape([batch, count])),
-            (value, shape) => unreachable!("{:?} as {shape:?}", value.shape()),
+            Op::Linear { bias, .. } => {
+                let weight = self.weight(layer);
+                let features = linear(self.matmul, input.into_features(), weight);
+                Activation::Features(self.biased(features, name, *bias))
+            }
+            Op::BatchNorm(_) => match input {
+                Activation::Features(features) => {
+                    let [batch, count] = features.dims();
+                    let map = Activation::Map(features.reshape([batch, count, 1, 1]));
+                    let map = self.normalised(map, name, with_relu).into_map();
+                    Activation::Features(map.reshape([batch, count]))
+                }
+                map => self.normalised(map, name, with_relu),
+            },
+            Op::GroupNorm(channels) => self.grouped(input, name, group_count(*channels), with_relu),
+            Op::Relu => each(input, relu, relu),
+            Op::Sigmoid => each(input, sigmoid, sigmoid),
+            Op::MaxPool(window) => Activation::Map(max_pool(input.into_map(), *window)),
+            Op::AvgPool(window) => Activation::Map(avg_pool(input.into_map(), *window)),
+            Op::GlobalPool => Activation::Features(global_pool(input.into_map())),
+            Op::Flatten => {
+                let map = input.into_map();
+                let [batch, channels, height, width] = map.dims();
+                Activation::Features(map.reshape([batch, channels * height * width]))
+            }
+            Op::Dropout(probability) => {
+                if *probability == 0.0 || !self.pass.trains() {
+                    return input;
+                }
+                let dropout = self.pass.dropout(name, *probability);
+                each(
+                    input,
+                    |map| ops::dropout(map, dropout),
+                    |values| ops::dropout(values, dropout),
+                )
+            }
+            Op::PadChannels(more) => {
+                let map = input.into_map();
+                let [batch, _, height, width] = map.dims();
+                let zeros =
+                    Tensor::zeros([batch, *more, height, width], (&map.device(), map.dtype()));
+                Activation::Map(ops::joined(vec![map, zeros]))
+            }
+            Op::Branches(..) => unreachable!("branches are a segment of their own"),
         }
-    }
-
-    fn convolution(
-        &mut self,
-        map: Activation,
-        weight: ParameterOf<'_>,
-        window: Window,
-    ) -> Activation {
-        let weight = self.shaped(weight);
-        Activation::Map(convolution(self.matmul, map.into_map(), weight, window))
-    }
-
-    fn linear(&mut self, features: Activation, weight: ParameterOf<'_>) -> Activation {
-        let weight = self.shaped(weight);
-        Activation::Features(linear(self.matmul, features.into_features(), weight))
-    }
-
-    fn bias(&mut self, value: Activation, bias: ParameterOf<'_>) -> Activation {
-        let bias = self.parameter(bias.layer, bias.what);
-        each(value, |map| biased(map, bias.clone()), |features| biased(features, bias.clone()))
-    }
-
-    fn batch_norm(&mut self, map: Activation, layer: &str, _channels: usize) -> Activation {
-        self.normalised(map, layer, false)
-    }
-
-    fn batch_norm_relu(&mut self, map: Activation, layer: &str, _channels: usize) -> Activation {
-        self.normalised(map, layer, true)
-    }
-
-    fn group_norm(
-        &mut self,
-        map: Activation,
-        layer: &str,
-        _channels: usize,
-        groups: usize,
-    ) -> Activation {
-        self.grouped(map, layer, groups, false)
-    }
-
-    fn group_norm_relu(
-        &mut self,
-        map: Activation,
-        layer: &str,
-        _channels: usize,
-        groups: usize,
-    ) -> Activation {
-        self.grouped(map, layer, groups, true)
-    }
-
-    fn relu(&mut self, value: Activation) -> Activation {
-        each(value, relu, relu)
-    }
-
-    fn sigmoid(&mut self, value: Activation) -> Activation {
-        each(value, sigmoid, sigmoid)
-    }
-
-    fn max_pool(&mut self, map: Activation, window: Window) -> Activation {
-        Activation::Map(max_pool(map.into_map(), window))
-    }
-
-    fn avg_pool(&mut self, map: Activation, window: Window) -> Activation {
-        Activation::Map(avg_pool(map.into_map(), window))
-    }
-
-    fn global_pool(&mut self, map: Activation) -> Activation {
-        Activation::Features(global_pool(map.into_map()))
-    }
-
-    fn dropout(&mut self, value: Activation, layer: &str, probability: f64) -> Activation {
-        if probability == 0.0 || !self.pass.trains() {
-            return value;
-        }
-        let dropout = self.pass.dropout(layer, probability);
-        each(value, |map| ops::dropout(map, dropout), |features| ops::dropout(features, dropout))
-    }
-
-    fn pad_channels(&mut self, map: Activation, channels: usize) -> Activation {
-        let map = map.into_map();
-        let [batch, _, height, width] = map.dims();
-        let zeros = Tensor::zeros([batch, channels, height, width], (&map.device(), map.dtype()));
-        Activation::Map(ops::joined(vec![map, zeros]))
     }
 
     fn join(&mut self, name: &str, join: Join, outputs: Vec<Activation>) -> Activation {
@@ -316,40 +259,41 @@ impl Ops for TensorOps<'_> {
         asked.then(|| input.gradient(&mut found))
     }
 
-    fn convolution_back(
+    fn matmul_back(
         &mut self,
-        map: Activation,
-        weight: ParameterOf<'_>,
-        window: Window,
-        bias: bool,
+        layer: &Layer,
+        input: Activation,
         gradient: Activation,
         asked: bool,
     ) -> Option<Activation> {
-        let (layer, gradient) = (weight.layer, gradient.into_map());
-        let of_bias =
-            self.bias_dtype(layer, bias).map(|dtype| bias_gradient(gradient.clone(), dtype));
-        let factors = [map.into_map(), self.shaped(weight)];
-        let (of_map, of_weight) =
-            convolution_gradients(self.matmul, factors, window, gradient, asked);
-        self.add_gradients(layer, of_weight.reshape([-1]), of_bias);
-        of_map.map(Activation::Map)
-    }
-
-    fn linear_back(
-        &mut self,
-        features: Activation,
-        weight: ParameterOf<'_>,
-        bias: bool,
-        gradient: Activation,
-        asked: bool,
-    ) -> Option<Activation> {
-        let (layer, gradient) = (weight.layer, gradient.into_features());
-        let of_bias =
-            self.bias_dtype(layer, bias).map(|dtype| bias_gradient(gradient.clone(), dtype));
-        let factors = [features.into_features(), self.shaped(weight)];
-        let (of_features, of_weight) = linear_gradients(self.matmul, factors, gradient, asked);
-        self.add_gradients(layer, of_weight.reshape([-1]), of_bias);
-        of_features.map(Activation::Features)
+        let [weight, bias] = ["weight", "bias"].map(|what| format!("{}.{what}", layer.name));
+        // What numbers the bias is held in, where there is one.
+        let dtype = self.values.get(bias.as_str()).map(|bias| bias.dtype());
+        let (of_input, of_weight, of_bias) = match &layer.op {
+            Op::Conv { window, .. } => {
+                let gradient = gradient.into_map();
+                let of_bias = dtype.map(|dtype| bias_gradient(gradient.clone(), dtype));
+                let factors = [input.into_map(), self.weight(layer)];
+                let (of_map, of_weight) =
+                    convolution_gradients(self.matmul, factors, *window, gradient, asked);
+                (of_map.map(Activation::Map), of_weight.reshape([-1]), of_bias)
+            }
+            Op::Linear { .. } => {
+                let gradient = gradient.into_features();
+                let of_bias = dtype.map(|dtype| bias_gradient(gradient.clone(), dtype));
+                let factors = [input.into_features(), self.weight(layer)];
+                let (of_features, of_weight) =
+                    linear_gradients(self.matmul, factors, gradient, asked);
+                (of_features.map(Activation::Features), of_weight.reshape([-1]), of_bias)
+            }
+            other => unreachable!("{} is no matrix product", other.kind()),
+        };
+        add_gradient(self.gradients, &weight, of_weight);
+        if let Some(of_bias) = of_bias {
+            add_gradient(self.gradients, &bias, of_bias);
+        }
+        ended(&layer.label);
+        of_input
     }
 }
 

@@ -255,14 +255,8 @@ fn half() -> f64 {
     0.5
 }
 
-impl SequentialConfig {
-    /// Whether some layer normalises over the batch.
-    pub fn normalises_over_batch(&self) -> bool {
-        normalises_over_batch(&self.layers)
-    }
-}
-
-fn normalises_over_batch(layers: &[Choice<LayerConfig>]) -> bool {
+/// Whether some layer normalises over the batch.
+pub(super) fn normalises_over_batch(layers: &[Choice<LayerConfig>]) -> bool {
     layers.iter().any(|layer| match &layer.0 {
         LayerConfig::BatchNorm(_) => true,
         LayerConfig::Branches(branches) => {

@@ -15,7 +15,7 @@ use crate::fault::{Fault, fault};
 impl SequentialConfig {
     /// How activations are normalised: over the batch, if any are.
     pub fn norm(&self) -> Norm {
-        if self.normalises_over_batch() { Norm::Batch } else { Norm::Group }
+        if config::normalises_over_batch(&self.layers) { Norm::Batch } else { Norm::Group }
     }
 
     /// The layers in stages, for images of these channels, height and width.

@@ -106,12 +106,12 @@ impl DryOps {
         if bias {
             self.collect(self.bias_gradient(&gradient, channels));
         }
+        let elements = sizes.weight().iter().product();
+        let weight = Array { elements, ..self.weights.clone() };
         let (of_map, of_weight) = match &self.arrays.gpu {
             Some(gpu) => {
                 let [map, gradient] =
                     [map.array, gradient.array].map(|array| self.arrays.dense(array));
-                let weight =
-                    Array { elements: sizes.weight().iter().product(), ..self.weights.clone() };
                 let factors = [(map, sizes.map()), (weight, sizes.weight())];
                 let out: [usize; 4] = sizes.output().try_into().expect("is a map");
                 let found = gpu.backward(factors, window, (gradient, out), asked);
@@ -119,8 +119,6 @@ impl DryOps {
                 found
             }
             None => {
-                let elements = sizes.weight().iter().product();
-                let weight = Array { elements, ..self.weights.clone() };
                 let of_map = asked
                     .then(|| sizes.gradient_of_map(&self.arrays, weight, gradient.array.clone()));
                 (of_map, sizes.gradient_of_weight(&self.arrays, map.array, gradient.array))

@@ -234,6 +234,17 @@ impl DryOps {
         })
     }
 
+    /// The value with a number added to each channel or feature, where there is a `bias`.
+    pub(super) fn biased(&self, value: DryTensor, bias: bool) -> DryTensor {
+        if !bias {
+            return value;
+        }
+        let mut shape = vec![1; value.shape.len()];
+        shape[1] = value.shape[1];
+        let bias = self.parameter(&shape);
+        self.sum(value, bias)
+    }
+
     /// A map of zeros.
     pub(super) fn zeros(&self, shape: &[usize]) -> DryTensor {
         let array = self.arrays.array(shape.iter().product());

@@ -1,98 +1,55 @@
 //! Carries out layers on sizes.
 
 use super::{DryOps, DryTape, DryTensor, DryValue};
-use crate::model::layers::ops::ParameterOf;
-use crate::model::layers::{Join, Ops};
-use crate::ops::Window;
+use crate::model::layers::{Join, Layer, Op, Ops};
+use crate::ops::group_count;
 
 impl Ops for DryOps {
     type Value = DryValue;
     type Tape = DryTape;
 
-    fn shape(&self, value: &DryValue) -> Vec<usize> {
-        value.clone().one().shape
-    }
-
-    fn reshape(&mut self, value: DryValue, shape: &[usize]) -> DryValue {
-        DryValue::One(DryOps::reshaped(self, value.one(), shape))
-    }
-
-    fn convolution(&mut self, map: DryValue, weight: ParameterOf<'_>, window: Window) -> DryValue {
-        DryValue::One(self.convolve(map.one(), weight.shape[0], window))
-    }
-
-    fn linear(&mut self, features: DryValue, weight: ParameterOf<'_>) -> DryValue {
-        DryValue::One(self.multiply_features(features.one(), weight.shape[0]))
-    }
-
-    fn bias(&mut self, value: DryValue, bias: ParameterOf<'_>) -> DryValue {
-        let value = value.one();
-        let mut shape = vec![1; value.shape.len()];
-        shape[1] = bias.shape[0];
-        let bias = self.parameter(&shape);
-        DryValue::One(self.sum(value, bias))
-    }
-
-    fn batch_norm(&mut self, map: DryValue, _layer: &str, _channels: usize) -> DryValue {
-        DryValue::One(self.normalise_batch(map.one()))
-    }
-
-    fn batch_norm_relu(&mut self, map: DryValue, _layer: &str, _channels: usize) -> DryValue {
-        let normal = self.normalise_batch(map.one());
-        let together = self.arrays.computes_as_held() || self.arrays.gpu.is_some();
-        DryValue::One(self.with_relu(normal, together))
-    }
-
-    fn group_norm(
-        &mut self,
-        map: DryValue,
-        _layer: &str,
-        _channels: usize,
-        groups: usize,
-    ) -> DryValue {
-        DryValue::One(self.normalise_groups(map.one(), groups))
-    }
-
-    fn group_norm_relu(
-        &mut self,
-        map: DryValue,
-        _layer: &str,
-        _channels: usize,
-        groups: usize,
-    ) -> DryValue {
-        let normal = self.normalise_groups(map.one(), groups);
-        DryValue::One(self.with_relu(normal, self.arrays.gpu.is_some()))
-    }
-
-    fn relu(&mut self, value: DryValue) -> DryValue {
-        DryValue::One(self.activation(value.one(), false))
-    }
-
-    fn sigmoid(&mut self, value: DryValue) -> DryValue {
-        DryValue::One(self.activation(value.one(), true))
-    }
-
-    fn max_pool(&mut self, map: DryValue, window: Window) -> DryValue {
-        DryValue::One(self.max_pool2d(map.one(), window))
-    }
-
-    fn avg_pool(&mut self, map: DryValue, window: Window) -> DryValue {
-        DryValue::One(self.avg_pool2d(map.one(), window))
-    }
-
-    fn global_pool(&mut self, map: DryValue) -> DryValue {
-        DryValue::One(self.mean_of_maps(map.one()))
-    }
-
-    fn dropout(&mut self, value: DryValue, _layer: &str, probability: f64) -> DryValue {
-        DryValue::One(self.dropped(value.one(), probability))
-    }
-
-    fn pad_channels(&mut self, map: DryValue, channels: usize) -> DryValue {
-        let map = map.one();
-        let [batch, _, height, width] = map.map();
-        let zeros = self.zeros(&[batch, channels, height, width]);
-        DryValue::One(self.cat(vec![map, zeros]))
+    fn apply(&mut self, layer: &Layer, input: DryValue, with_relu: bool) -> DryValue {
+        let input = input.one();
+        DryValue::One(match &layer.op {
+            Op::BatchNorm(_) | Op::GroupNorm(_) if with_relu => {
+                let normal = self.apply(layer, DryValue::One(input), false).one();
+                let in_place =
+                    matches!(layer.op, Op::BatchNorm(_)) && self.arrays.computes_as_held();
+                self.with_relu(normal, in_place || self.arrays.gpu.is_some())
+            }
+            Op::Conv { channels: [_, output], window, bias, .. } => {
+                let map = self.convolve(input, *output, *window);
+                self.biased(map, *bias)
+            }
+            Op::Linear { features: [_, output], bias, .. } => {
+                let features = self.multiply_features(input, *output);
+                self.biased(features, *bias)
+            }
+            Op::BatchNorm(_) => match input.shape[..] {
+                [batch, features] => {
+                    let map = self.reshaped(input, &[batch, features, 1, 1]);
+                    self.reshaped(self.normalise_batch(map), &[batch, features])
+                }
+                _ => self.normalise_batch(input),
+            },
+            Op::GroupNorm(channels) => self.normalise_groups(input, group_count(*channels)),
+            Op::Relu => self.activation(input, false),
+            Op::Sigmoid => self.activation(input, true),
+            Op::MaxPool(window) => self.max_pool2d(input, *window),
+            Op::AvgPool(window) => self.avg_pool2d(input, *window),
+            Op::GlobalPool => self.mean_of_maps(input),
+            Op::Flatten => {
+                let [batch, channels, height, width] = input.map();
+                self.reshaped(input, &[batch, channels * height * width])
+            }
+            Op::Dropout(probability) => self.dropped(input, *probability),
+            Op::PadChannels(more) => {
+                let [batch, _, height, width] = input.map();
+                let zeros = self.zeros(&[batch, *more, height, width]);
+                self.cat(vec![input, zeros])
+            }
+            Op::Branches(..) => unreachable!("branches are a segment of their own"),
+        })
     }
 
     fn join(&mut self, _name: &str, join: Join, outputs: Vec<DryValue>) -> DryValue {
@@ -140,28 +97,21 @@ impl Ops for DryOps {
         self.tape_back(tape, gradient.one()).map(DryValue::One)
     }
 
-    fn convolution_back(
+    fn matmul_back(
         &mut self,
-        map: DryValue,
-        _weight: ParameterOf<'_>,
-        window: Window,
-        bias: bool,
+        layer: &Layer,
+        input: DryValue,
         gradient: DryValue,
         asked: bool,
     ) -> Option<DryValue> {
-        let found = self.convolve_back(map.one(), window, bias, gradient.one(), asked);
-        found.map(DryValue::One)
-    }
-
-    fn linear_back(
-        &mut self,
-        features: DryValue,
-        _weight: ParameterOf<'_>,
-        bias: bool,
-        gradient: DryValue,
-        asked: bool,
-    ) -> Option<DryValue> {
-        let found = self.multiply_features_back(features.one(), bias, gradient.one(), asked);
+        let (input, gradient) = (input.one(), gradient.one());
+        let found = match &layer.op {
+            Op::Conv { window, bias, .. } => {
+                self.convolve_back(input, *window, *bias, gradient, asked)
+            }
+            Op::Linear { bias, .. } => self.multiply_features_back(input, *bias, gradient, asked),
+            other => unreachable!("{} is no matrix product", other.kind()),
+        };
         found.map(DryValue::One)
     }
 }
