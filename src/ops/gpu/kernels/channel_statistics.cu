@@ -1,7 +1,7 @@
 // mean, biased variance and rstd = 1/sqrt(var + eps) of each channel, from `rows` rows of partials in order.
 //
-// part: [rows][2][C] (mean, sum of squared deviations), then [rows] counts. Headers: tiles.cuh channels.cuh.
-// Grid ceil(C/8), block 1024: eight channels by 128 rows at once. SYNCED = 1 (header exchange.cuh as well): as in channel_norm.cu.
+// part: [rows][2][C] (mean, sum of squared deviations), then [rows] counts. Headers: tiles.cuh channels.cuh exchange.cuh.
+// Grid ceil(C/8), block 1024: eight channels by 128 rows at once. SYNCED = 1: as in channel_norm.cu.
 
 struct channel_statistics_sizes {
     int rows, channels;

@@ -1,7 +1,7 @@
-// What norm_sums.cuh says, in a launch of its own. Headers: norm_sums.cuh. Grid ceil(C/8), block 1024: eight channels by 128 rows at once.
+// What norm_sums.cuh says, in a launch of its own. Headers: exchange.cuh norm_sums.cuh.
+// Grid ceil(C/8), block 1024: eight channels by 128 rows at once.
 //
-// SYNCED = 1 (header exchange.cuh as well): with record = 1 the sums over all cards of dbeta and dgamma go to all_dbeta and all_dgamma,
-// and s1 and s2 are not written.
+// SYNCED = 1: with record = 1 the sums over all cards of dbeta and dgamma go to all_dbeta and all_dgamma, and s1 and s2 are not written.
 
 struct channel_sums_sizes {
     int rows, channels;

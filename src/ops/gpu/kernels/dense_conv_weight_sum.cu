@@ -2,8 +2,8 @@
 // says of the norm in front of the convolution (left: what `dense_conv_backward` leaves of it, `rows` rows): neither needs the other,
 // and what cards wait for each other is over before dw is.
 //
-// part: [splits][halves of the channels][8 pieces][9 taps][128 threads][2 outputs], dw: [32, 128, 9]. Headers: norm_sums.cuh; SYNCED = 1:
-// exchange.cuh as well. Grid 144, block 128, and as the first blocks 32 for the norm's 128 channels. Bytes: the parts once, from L2;
+// part: [splits][halves of the channels][8 pieces][9 taps][128 threads][2 outputs], dw: [32, 128, 9]. Headers: exchange.cuh
+// norm_sums.cuh. Grid 144, block 128, and as the first blocks 32 for the norm's 128 channels. Bytes: the parts once, from L2;
 // bound by latency.
 
 struct dense_conv_weight_sum_sizes {

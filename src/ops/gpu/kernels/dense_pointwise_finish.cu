@@ -3,7 +3,7 @@
 //
 // A block takes one channel: eight warps take every eighth part of dw. The first ceil(C/8) blocks have eight channels of the norm each.
 // PER_IMAGE = 1 (see tiles.cuh): every image has parts, and there are no such blocks.
-// Headers: norm_sums.cuh; SYNCED = 1: exchange.cuh as well. Grid C + ceil(C/8), block 256. Bytes: ws once, from L2.
+// Headers: exchange.cuh norm_sums.cuh. Grid C + ceil(C/8), block 256. Bytes: ws once, from L2.
 
 struct dense_pointwise_finish_sizes {
     int channels, splits, last, images;

@@ -1,7 +1,7 @@
 // Puts together what a norm's backward pass leaves of its channels in rows of partials, Σ g and Σ g·x̂: dbeta = Σ g, dgamma = Σ g·x̂,
 // and s1 = gamma·dbeta, s2 = gamma·dgamma, written (accumulate = 0) or added. part: [rows][2][C].
 //
-// SYNCED = 1 (header exchange.cuh in front of this one): dbeta and dgamma are those of this card's pixels, and so are s1 and s2 of the
+// Header in front: exchange.cuh. SYNCED = 1: dbeta and dgamma are those of this card's pixels, and so are s1 and s2 of the
 // first `own` channels, to which other norms have yet to add. Those of the channels behind are complete, and become the sums over all cards.
 
 #if SYNCED

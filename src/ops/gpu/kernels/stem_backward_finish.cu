@@ -1,8 +1,8 @@
 // From the rows of `stem_backward`, in order: dbeta = Σ g, dgamma = Σ g·x̂,
 // dw[o, c, ky, kx] = gamma·rstd·(Σ g⊗patch − dbeta/m·Σ patch − dgamma/m·Σ x̂⊗patch), m = N·Ho·Wo, laid out as PyTorch's weight.
-// No headers. Grid C, block 1024.
+// Headers: tiles.cuh channels.cuh exchange.cuh. Grid C, block 1024.
 //
-// SYNCED = 1 (headers tiles.cuh channels.cuh exchange.cuh): dbeta and dgamma are those of this card's pixels, dw is this card's
+// SYNCED = 1: dbeta and dgamma are those of this card's pixels, dw is this card's
 // share with the sums over all cards in its place, and m are the pixels of all.
 //
 // PER_IMAGE = 1 (see tiles.cuh; GroupNorm of the first `others` channels in `groups` groups): `images` times rows and rstd; dw = Σ_n rstd·(gamma·Σ g⊗patch −
