@@ -56,7 +56,6 @@ pub use trained::{Trained, TrainedFolder, open_trained, open_weights};
 use burn::tensor::Device;
 
 use crate::choice::NoSettings;
-use crate::config::{Mode, TrainConfig};
 use crate::data::LabelCounts;
 use crate::memory::measure::Meter;
 use crate::memory::offload::{OffloadError, Store};
@@ -69,7 +68,7 @@ use crate::ops::is_gpu;
 use crate::optim::{LossScale, Schedule};
 use crate::parallel::processes::{Cards, Processes};
 use crate::parallel::{self, Shard};
-use crate::plan::{DevicePlan, Plan, Planner};
+use crate::plan::{DevicePlan, Mode, Plan, Planner};
 use crate::report::{Event, Report, Reports, ResumePoint};
 use crate::run::state::{Resumable, StateStore};
 use crate::run::{
@@ -328,9 +327,9 @@ fn open_device(plan: &Plan, device: DevicePlan) -> Result<Device, BuildError> {
 
 /// The learning rate over time, for epochs of so many steps.
 fn schedule(plan: &Plan, steps_per_epoch: usize) -> Schedule {
-    let TrainConfig { schedule, optimizer, epochs, .. } = &plan.train;
-    let higher = plan.monitors.plateau.as_ref().is_some_and(|monitor| monitor.mode == Mode::Max);
-    schedule.init(optimizer.lr(), steps_per_epoch, *epochs, higher)
+    let (train, plateau) = (&plan.train, plan.monitors.plateau.as_ref());
+    let higher = plateau.is_some_and(|monitor| monitor.mode == Mode::Max);
+    train.schedule.init(train.optimizer.lr(), steps_per_epoch, train.epochs, higher)
 }
 
 /// Those stages of the plan's model that a device has, to run as `planner` has it.
@@ -515,13 +514,12 @@ fn rank(
         .filter_map(|bucket| Some((bucket.key().to_owned(), shard.of(bucket.value.clone())?)));
     let ema = plan.train.ema.as_ref().map(|ema| ema.init(weights));
     let loss_scale = precision.scales_loss().then(LossScale::default);
-    let TrainConfig { clip_norm, decay_norms_and_biases, .. } = plan.train;
     let updater = Updater {
         optimizer,
         ema,
         loss_scale,
-        clip_norm,
-        decay_norms_and_biases,
+        clip_norm: plan.train.clip_norm,
+        decay_norms_and_biases: plan.train.decay_norms_and_biases,
         lr_factors,
         shard,
     };
