@@ -64,10 +64,7 @@ pub(in crate::model) trait Program: Send + 'static {
 
 /// What flows between fused stages, or the gradient with respect to it.
 #[derive(Debug, Clone)]
-#[cfg_attr(
-    feature = "cuda",
-    expect(clippy::large_enum_variant, reason = "a step has a handful of them")
-)]
+#[expect(clippy::large_enum_variant, reason = "a step has a handful of them")]
 pub(in crate::model) enum Value {
     /// Images.
     Images(Images),
