@@ -1,6 +1,6 @@
 //! DenseNet-BC (Huang et al. 2017, arXiv:1608.06993) as layers, with torchvision's names.
 
-use super::layers::{Init, Join, Op, Row, Size, StageLayers};
+use super::layers::{Init, Join, Op, Row, Size, StageLayers, last_output};
 use super::{DensenetArchitecture, Norm};
 use crate::fault::Fault;
 use crate::ops::Window;
@@ -15,12 +15,12 @@ impl DensenetArchitecture {
     pub fn layers(&self, image: [usize; 3]) -> Result<Vec<StageLayers>, Fault> {
         let mut stages = vec![self.stem(image)?];
         for (index, &layers) in self.blocks.iter().enumerate() {
-            stages.push(self.block(index + 1, layers, output(&stages))?);
+            stages.push(self.block(index + 1, layers, last_output(&stages))?);
             if index + 1 < self.blocks.len() {
-                stages.push(self.transition(index + 1, output(&stages))?);
+                stages.push(self.transition(index + 1, last_output(&stages))?);
             }
         }
-        let mut pool = Row::new("features.", output(&stages));
+        let mut pool = Row::new("features.", last_output(&stages));
         pool.push("norm5", self.norm.op(pool.output()))?;
         pool.push("relu", Op::Relu)?;
         pool.push("mean", Op::GlobalPool)?;
@@ -85,11 +85,6 @@ impl DensenetArchitecture {
 
 fn convolution(channels: [usize; 2], window: Window) -> Op {
     Op::Conv { channels, window, bias: false, init: Init::KaimingFanIn }
-}
-
-/// What the last of `stages` gives.
-pub(super) fn output(stages: &[StageLayers]) -> Size {
-    stages.last().expect("the stem is there").output().clone()
 }
 
 impl Norm {

@@ -169,7 +169,7 @@ pub struct StageSummary {
     /// Its name.
     pub name: String,
     /// Whether it is frozen: it keeps nothing and is not taken back.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub frozen: bool,
     /// Bytes that it keeps for the backward pass, its output among them.
     pub kept: u64,
@@ -177,11 +177,6 @@ pub struct StageSummary {
     pub workspace: u64,
     /// Floating-point operations forward and back.
     pub flops: f64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// The steps of the first epochs, in which stages are frozen that are trained later.

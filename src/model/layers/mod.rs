@@ -49,6 +49,11 @@ impl StageLayers {
     }
 }
 
+/// What the last of `stages` gives, of which there is one at least.
+pub(super) fn last_output(stages: &[StageLayers]) -> Size {
+    stages.last().expect("there is a stage").output().clone()
+}
+
 /// Each of `layers`, those of branches included, in the order in which they run.
 pub fn all_layers(layers: &[Layer]) -> Vec<&Layer> {
     let mut all = Vec::new();

@@ -266,21 +266,22 @@ impl Ops for TensorOps<'_> {
         gradient: Activation,
         asked: bool,
     ) -> Option<Activation> {
-        let [weight, bias] = ["weight", "bias"].map(|what| format!("{}.{what}", layer.name));
+        let [weight_name, bias_name] =
+            ["weight", "bias"].map(|what| format!("{}.{what}", layer.name));
         // What numbers the bias is held in, where there is one.
-        let dtype = self.values.get(bias.as_str()).map(|bias| bias.dtype());
+        let dtype = |bias: bool| bias.then(|| self.values[bias_name.as_str()].dtype());
         let (of_input, of_weight, of_bias) = match &layer.op {
-            Op::Conv { window, .. } => {
+            Op::Conv { window, bias, .. } => {
                 let gradient = gradient.into_map();
-                let of_bias = dtype.map(|dtype| bias_gradient(gradient.clone(), dtype));
+                let of_bias = dtype(*bias).map(|dtype| bias_gradient(gradient.clone(), dtype));
                 let factors = [input.into_map(), self.weight(layer)];
                 let (of_map, of_weight) =
                     convolution_gradients(self.matmul, factors, *window, gradient, asked);
                 (of_map.map(Activation::Map), of_weight.reshape([-1]), of_bias)
             }
-            Op::Linear { .. } => {
+            Op::Linear { bias, .. } => {
                 let gradient = gradient.into_features();
-                let of_bias = dtype.map(|dtype| bias_gradient(gradient.clone(), dtype));
+                let of_bias = dtype(*bias).map(|dtype| bias_gradient(gradient.clone(), dtype));
                 let factors = [input.into_features(), self.weight(layer)];
                 let (of_features, of_weight) =
                     linear_gradients(self.matmul, factors, gradient, asked);
@@ -288,9 +289,9 @@ impl Ops for TensorOps<'_> {
             }
             other => unreachable!("{} is no matrix product", other.kind()),
         };
-        add_gradient(self.gradients, &weight, of_weight);
+        add_gradient(self.gradients, &weight_name, of_weight);
         if let Some(of_bias) = of_bias {
-            add_gradient(self.gradients, &bias, of_bias);
+            add_gradient(self.gradients, &bias_name, of_bias);
         }
         ended(&layer.label);
         of_input

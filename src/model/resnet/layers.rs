@@ -2,8 +2,7 @@
 
 use super::{EXPANSION, ResnetArchitecture, ResnetBlock, ResnetForm};
 use crate::fault::Fault;
-use crate::model::densenet::output;
-use crate::model::layers::{Init, Join, Layer, Op, Row, Size, StageLayers};
+use crate::model::layers::{Init, Join, Layer, Op, Row, Size, StageLayers, last_output};
 use crate::ops::Window;
 
 impl ResnetArchitecture {
@@ -19,10 +18,10 @@ impl ResnetArchitecture {
             for index in 0..blocks {
                 let stride = if group > 0 && index == 0 { 2 } else { 1 };
                 let name = format!("layer{}.{index}", group + 1);
-                stages.push(self.block(name, self.stem << group, stride, output(&stages))?);
+                stages.push(self.block(name, self.stem << group, stride, last_output(&stages))?);
             }
         }
-        let mut pool = Row::new("", output(&stages));
+        let mut pool = Row::new("", last_output(&stages));
         pool.push("mean", Op::GlobalPool)?;
         stages.push(pool.stage("pool", false));
         Ok(stages)

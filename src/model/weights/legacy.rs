@@ -23,6 +23,7 @@ const GET: u8 = b'h';
 const LONG_GET: u8 = b'j';
 const PERSISTENT_ID: u8 = b'Q';
 
+/// The operations that no argument follows.
 const WITHOUT_ARGUMENT: &[u8] = b"(.012NRbdltsao)]}euQ\x81\x85\x86\x87\x88\x89";
 
 /// The file with classes in place of their ids; none where it has no such id.
